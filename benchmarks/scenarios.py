@@ -186,7 +186,8 @@ def train(
             with contextlib.suppress(DeepRecError, OSError):
                 entries = read(job.workdir)
                 found.decided = [
-                    [round(one.decision.time), one.decision.action, one.decision.reason] for one in entries[-DECIDED_MAX:]
+                    [round(one.decision.time), one.decision.action, one.decision.reason]
+                    for one in entries[-DECIDED_MAX:]
                 ]
                 found.changes = sum(entry.decision.action not in ("keep", "start") for entry in entries)
                 told = brought_by(entries)

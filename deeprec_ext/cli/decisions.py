@@ -128,7 +128,14 @@ def table(entries: Sequence[Told]) -> Any:
     from rich.text import Text
 
     rows = [Row.of(some) for some in lines(entries)]
-    titles = {"number": "#", "at": "at", "what": "decision", "why": "why", "predicted": "predicted", "came": "came of it"}
+    titles = {
+        "number": "#",
+        "at": "at",
+        "what": "decision",
+        "why": "why",
+        "predicted": "predicted",
+        "came": "came of it",
+    }
     shown = [name for name in titles if any(getattr(row, name) for row in rows)]
     table = Table(box=None, header_style="dim", padding=(0, 1))
     for name in shown:

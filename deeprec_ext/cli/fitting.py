@@ -73,7 +73,9 @@ class Fitted:
             yield Text(f"… and {len(self.rows) - len(shown):,} more {self.what}", style="dim")
         if self._told and len(places) < len(self.columns):
             left_out = [column.title for place, column in enumerate(self.columns) if place not in places]
-            yield Text(f"no room for {', '.join(left_out)}: widen the terminal", style="dim", no_wrap=False, overflow="fold")
+            yield Text(
+                f"no room for {', '.join(left_out)}: widen the terminal", style="dim", no_wrap=False, overflow="fold"
+            )
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

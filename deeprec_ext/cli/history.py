@@ -61,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         with files_private():
             if arguments.make:
                 identities.create(arguments.certs)
-                print(f"{arguments.certs} has the authority, and new certificates of the service and of the administrator")
+                print(
+                    f"{arguments.certs} has the authority, and new certificates of the service and of the administrator"
+                )
             if arguments.issue is not None:
                 identities.write_writer(arguments.certs, arguments.issue, arguments.to)
                 print(f"{arguments.to} has the certificate of namespace {arguments.issue}: --history-certs of its jobs")

@@ -169,7 +169,9 @@ def show(found: list[Kept], following: str) -> None:
 def _show_table(console: Any, found: list[Kept]) -> None:
     from rich.text import Text
 
-    places = [place for place, one in enumerate(COLUMNS) if one.title != "namespace" or any(kept.namespace for kept in found)]
+    places = [
+        place for place, one in enumerate(COLUMNS) if one.title != "namespace" or any(kept.namespace for kept in found)
+    ]
     rows = [_row(one) for one in found]
     shown = [[row[place] for place in places] for row in rows]
     console.print(Fitted([COLUMNS[place] for place in places], shown, told=True))

@@ -78,7 +78,9 @@ def _table(jobs: Sequence[Kept]) -> Table:
     columns = (
         "job", "script", "namespace", "ended", "state", "took", MEAN_RATE, "PS+workers", "saved", "CPU idle", "memory",
     )  # fmt: skip
-    note = "Mean examples/s: over all of the training, its changes included. Idle CPU and memory: of what was requested. "
+    note = (
+        "Mean examples/s: over all of the training, its changes included. Idle CPU and memory: of what was requested. "
+    )
     note += "Saved: against staying at the first size, pauses counted."
     return Table(columns, [_row(one, most) for one in jobs], frozenset({5, 6, 9, 10}), note)
 

@@ -40,9 +40,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def test_no_room_has_more_files_than_one_can_know():
-    counts = {
-        name: sum(path.name != "__main__.py" for path in paths) for name, paths in house.rooms().items()
-    }
+    counts = {name: sum(path.name != "__main__.py" for path in paths) for name, paths in house.rooms().items()}
     large = {name: count for name, count in counts.items() if count > ROOM_FILES}
     assert set(large) <= set(LARGER), f"{large}: rooms of more than {ROOM_FILES} files"
 

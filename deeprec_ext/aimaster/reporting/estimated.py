@@ -51,4 +51,7 @@ def sentences(store: Store, directory: Path | None, *, running: bool = False) ->
         return []
     size = f"{told.size.ps} PS and {counted(told.size.workers, 'worker')}"
     alike = f"; by {heard(told.like)}" if told.like else "; no job like it was known"
-    return [f"it begins with {size}{alike}", *(said(*one, running=running) for one in _compared(told, directory, "", 0.0))]
+    return [
+        f"it begins with {size}{alike}",
+        *(said(*one, running=running) for one in _compared(told, directory, "", 0.0)),
+    ]

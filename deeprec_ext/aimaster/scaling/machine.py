@@ -15,7 +15,6 @@ from deeprec_ext.aimaster.state.lock import Hold, Lock
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.options import Settings
 
-
 ENDED, STOPPED = "the job has ended", "the job is being stopped"
 """Why a scaling was rolled back that the end of its job has cut short."""
 

@@ -220,7 +220,9 @@ def _heaviest(found: Sequence[tuple[float, Finished]], machine: str, most: int) 
 
 def _ground(model: Model, similar: Similar, unlike: bool) -> str:
     """For people: on which jobs the size stands."""
-    similar = similar if unlike else [one for one in similar if one.likeness >= LIKENESS_MIN]  # others are heard for little
+    similar = (
+        similar if unlike else [one for one in similar if one.likeness >= LIKENESS_MIN]
+    )  # others are heard for little
     said = f"{counted(len(similar), 'job')} like it"
     if unlike:
         said = f"no model like it has finished yet; the nearest of its script{_difference(model, similar[0].job)}"

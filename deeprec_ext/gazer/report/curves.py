@@ -86,7 +86,6 @@ def _marks(case: Case) -> list[Mark]:
         for number, one in enumerate(story.failures, 1)
     ]
     found += [
-        Mark(f"D{one.number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}")
-        for one in story.decisions
+        Mark(f"D{one.number}", DECISION, one.time, one.time, f"{one.action}: {one.reason}") for one in story.decisions
     ]
     return sorted((mark for mark in found if mark.start >= story.began - 1), key=lambda mark: mark.start)

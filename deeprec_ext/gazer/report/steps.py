@@ -68,7 +68,8 @@ def _by_steps(case: Case, name: str, metric: str) -> float:
     windows = case.calm_of(name)
     rates = {span.end: span.mean for span in case.lines.spans(name, "steps_per_second", windows)}
     samples = sorted(
-        (span.mean, rates.get(span.end, 0.0) * (span.end - span.start)) for span in case.lines.spans(name, metric, windows)
+        (span.mean, rates.get(span.end, 0.0) * (span.end - span.start))
+        for span in case.lines.spans(name, metric, windows)
     )
     left = sum(steps for _, steps in samples) / 2
     for value, steps in samples:

@@ -30,7 +30,7 @@ _HEADER_BYTES, _NAME_AND_EXTRA = 30, slice(26, 30)
 _FLOAT_BYTES = 4
 
 
-class _LeftInArchive(Exception):  # noqa: N818 (no error: Keras then does without memory, and without disk)
+class _LeftInArchive(Exception):
     pass
 
 
@@ -179,7 +179,7 @@ class _Reader:
             file.close()
 
     def _opened(self) -> Any:
-        return open(self._path, "rb", buffering=0)  # noqa: SIM115 (closed with the last who can read)
+        return open(self._path, "rb", buffering=0)
 
     def _changed(self, how: str) -> ChangedError:
         return ChangedError(

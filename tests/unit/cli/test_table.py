@@ -136,7 +136,14 @@ def test_the_final_summary_is_readable():
     both = {"kind": "scale-down", "role": "ps", "from": 2, "to": 1, "workers": {"from": 0, "to": 3}}
     assert scaling_row(both)[0] == "scale-down ps 2 → 1, workers 0 → 3"
     stream = io.StringIO()
-    failed = {"kind": "scale-up", "role": "ps", "from": 1, "to": 2, "outcome": "rolled_back", "reason": "ps-1 died " * 30}
+    failed = {
+        "kind": "scale-up",
+        "role": "ps",
+        "from": 1,
+        "to": 2,
+        "outcome": "rolled_back",
+        "reason": "ps-1 died " * 30,
+    }
     print_body({"scaling": [both, failed]}, Console(file=stream, width=60, color_system=None, soft_wrap=True))
     lines = [line.rstrip() for line in stream.getvalue().splitlines()]
     assert lines[0].split() == ["scaling", "outcome", "pause", "max"]

@@ -56,15 +56,23 @@ def chosen(flag: str, given: str, *choices: str) -> str:
         (["estimate", "--max-ps-memory", "-1GiB", *RUN], "--max-ps-memory '-1GiB' is no amount of bytes"),
         (["run", "--max-workers", "-2", *RUN], "--max-workers -2: must be 0"),
         (["run", "--history", "", *RUN], "--history: names nothing; give a file, or https://HOST:PORT"),
-        (["run", "--dry-run", "--history", "http://x:1", *RUN], "--history http://…: no history of jobs is asked like that"),
+        (
+            ["run", "--dry-run", "--history", "http://x:1", *RUN],
+            "--history http://…: no history of jobs is asked like that",
+        ),
         (["run", "--history", "ftp://a/b", *RUN], "`jobs` also reads sqlite:////DIR/history.db or postgresql://"),
         (["run", "--history", "https:/x:1", *RUN], "--history https:/…"),
-        (["run", "--history", "postgresql://u:secret@h/d", *RUN], "--history postgresql://…: only `jobs` reads a database"),
+        (
+            ["run", "--history", "postgresql://u:secret@h/d", *RUN],
+            "--history postgresql://…: only `jobs` reads a database",
+        ),
         (["run", "--history", "sqlite:///h.db", *RUN], "--history sqlite://…: only `jobs` reads a database"),
         (["estimate", "--history", "http://x:1", *RUN], "--history http://…"),
         (["run", "--history", "https://localhost:1", *RUN], "give --history-certs DIR, too"),
-        (["run", "--history", "https://localhost:1", "--history-certs", "none", *RUN],
-         "--history-certs none: there is no such directory"),
+        (
+            ["run", "--history", "https://localhost:1", "--history-certs", "none", *RUN],
+            "--history-certs none: there is no such directory",
+        ),
         (["run", "--history", "h.db", "--history-certs", ".", *RUN], "goes with --history https://HOST:PORT"),
         (["run", "--history-certs", ".", *RUN], "goes with --history https://HOST:PORT"),
         (["run", "--history", "train.py/h.db", *RUN], "--history train.py/h.db: cannot be written (Not a directory)"),
@@ -212,7 +220,11 @@ def test_what_starts_nothing_leaves_no_history_behind(words, capsys, tmp_path, m
 
 def test_python_runs_the_package_as_the_command():
     done = subprocess.run(
-        [sys.executable, "-m", "deeprec_ext", "--version"], capture_output=True, text=True, env=_environment(), timeout=60
+        [sys.executable, "-m", "deeprec_ext", "--version"],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("deeprec-ext ")
 

@@ -382,7 +382,7 @@ def test_addresses_of_services(tmp_path: Path) -> None:
     assert str(service_at("https://[::1]:7443", tmp_path)) == "https://[::1]:7443"
     with pytest.raises(UsageError, match="give --history-certs DIR"):
         service_at("https://x:1", None)
-    with pytest.raises(UsageError, match="--history-certs .*/none: there is no such directory"):
+    with pytest.raises(UsageError, match=r"--history-certs .*/none: there is no such directory"):
         service_at("https://x:1", tmp_path / "none")
     assert SERVER_NAME == "history.history"
 

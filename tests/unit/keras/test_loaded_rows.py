@@ -10,6 +10,7 @@ import tempfile
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -135,8 +136,7 @@ def test_who_has_let_go_of_a_file_finds_it_by_its_path_or_not(waiting, plain, tm
 
 def test_the_file_is_let_go_of_when_the_ps_have_its_rows(waiting, plain, elastic, tmp_path):
     def held():
-        links = [os.readlink(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd") if one.isdigit()]
-        return [one for one in links if one == str(tmp_path / "model.keras")]
+        return [one for one in psutil.Process().open_files() if one.path == str(tmp_path / "model.keras")]
 
     model = load(elastic(), tmp_path / "model.keras")
     assert held()

@@ -53,7 +53,9 @@ def test_jobs_of_a_script_are_told_by_its_directory_and_name(tmp_path):
     assert script_name(["python", "examples/deepfm/train.py", "--x"], tmp_path) == "deepfm/train.py"
     assert script_name(["python", "train.py"], examples / "deepfm") == "deepfm/train.py"
     assert script_name(["python", "../census/train.py"], examples / "deepfm") == "census/train.py"
-    assert script_name(["python", "/app/train.py"]) == "app/train.py" and script_name(["python", "train.py"]) == "train.py"
+    assert (
+        script_name(["python", "/app/train.py"]) == "app/train.py" and script_name(["python", "train.py"]) == "train.py"
+    )
     assert script_name(["python", "-m", "trainer.main"], tmp_path) == "trainer.main"
     assert script_name(["./run it"], tmp_path) == "run it" and script_name(["python", "-c", "1"], tmp_path) == "python"
     assert len(script_name(["python", 300 * "x" + "\udcff.py"])) <= 200

@@ -147,7 +147,9 @@ def test_a_job_of_another_model_is_none_like_it_and_counts_little():
     other = finished(DEEPFM, script="keras_deepfm/train.py")
     assert likeness(CENSUS, "census_wide_deep/train.py", other) < 0.1
     no_tables = dataclasses.replace(DEEPFM, table_bytes=0, fields=0)
-    assert likeness(DEEPFM, "train.py", finished(no_tables, script="train.py")) < 0.6, "it has none where this one has 26"
+    assert likeness(DEEPFM, "train.py", finished(no_tables, script="train.py")) < 0.6, (
+        "it has none where this one has 26"
+    )
     own = finished(CENSUS, script="census_wide_deep/train.py")
     alone, both = (
         first_size(CENSUS, LIMITS, jobs, script="census_wide_deep/train.py") for jobs in ([own], [own, other])

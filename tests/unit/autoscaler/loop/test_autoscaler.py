@@ -625,7 +625,9 @@ def test_reasons_of_each_kind_are_recorded_and_the_record_stays_bounded() -> Non
             recorded.append(decision)
         else:
             assert keeps.left == (seen, decision)
-    assert {one.kind for one in recorded[:2]} == {one.kind for one in recorded} and len({one.kind for one in recorded}) == 2
+    assert {one.kind for one in recorded[:2]} == {one.kind for one in recorded} and len(
+        {one.kind for one in recorded}
+    ) == 2
     assert recorded[1].time == 70.0 and len(recorded) <= 2 * 3600 / 300 + 2
     keeps.changed()
     assert keeps.left is None and keeps.due(seen, decision, seen.time), "a change begins anew"

@@ -59,7 +59,9 @@ def test_the_reason_says_that_both_cores_are_in_use():
 def test_between_processes_of_one_machine_no_network_binds():
     idle = full((Size(1, 0), 1000.0, 0.05, 0.05))
     assert Evidence(idle, POLICY).model.binding(Size(1, 0))[0] == "network", "what no CPU shortens"
-    assert Evidence(idle, POLICY).binding(Size(1, 0)) == Evidence(idle, POLICY).forecast(Size(1, 0)).binding == "waiting"
+    assert (
+        Evidence(idle, POLICY).binding(Size(1, 0)) == Evidence(idle, POLICY).forecast(Size(1, 0)).binding == "waiting"
+    )
 
 
 def test_a_limit_of_the_container_counts_as_the_machine_does():

@@ -282,7 +282,9 @@ def test_a_ps_on_a_host_short_of_cpu_is_replaced():
 
 
 def test_a_scaling_by_hand_is_left_alone_for_its_time():
-    by_hand = tuple(fact(Change, 100.0, "scale-down", role, 9, 3, "committed", manual=True) for role in ("ps", "worker"))
+    by_hand = tuple(
+        fact(Change, 100.0, "scale-down", role, 9, 3, "committed", manual=True) for role in ("ps", "worker")
+    )
     now = decide(seen(SIZE, changes=by_hand), POLICY)
     assert now.action == "keep" and "by hand 1:00 ago, and is left alone for 29:00 more" in now.reason
     assert "`deeprec-ext scale DIR --workers N` changes it now" in now.reason
@@ -296,7 +298,9 @@ def test_only_the_role_that_was_scaled_by_hand_is_left_alone():
     evidence = Evidence(seen(SIZE, changes=(by_hand,), time=100.0 + POLICY.reverse_seconds), POLICY)
     assert "the number of workers was set by hand" in hysteresis.blocked(evidence, dataclasses.replace(SIZE, workers=4))
     assert "--workers 4`" in hysteresis.blocked(evidence, dataclasses.replace(SIZE, workers=4))
-    assert not hysteresis.blocked(evidence, dataclasses.replace(SIZE, ps=SIZE.ps + 1)) and not hysteresis.any_change(evidence)
+    assert not hysteresis.blocked(evidence, dataclasses.replace(SIZE, ps=SIZE.ps + 1)) and not hysteresis.any_change(
+        evidence
+    )
 
 
 @pytest.mark.parametrize(("kind", "held_up"), [("rebalance", True), ("replace", False)])

@@ -226,7 +226,10 @@ def test_an_exploration_is_taken_back_though_the_other_role_was_set_by_hand():
     """It froze for half an hour, and nobody had asked for its PS."""
     decision = explored(2, 3_319.0)
     assert (decision.action, decision.size) == ("scale", Size(1, 2)), decision.reason
-    assert "back from 2 PS, 2 workers to 1 PS, 2 workers: 5290 examples/s were measured before decision 1" in decision.reason
+    assert (
+        "back from 2 PS, 2 workers to 1 PS, 2 workers: 5290 examples/s were measured before decision 1"
+        in decision.reason
+    )
 
 
 def test_an_exploration_that_was_right_stays_where_the_other_role_was_set_by_hand():

@@ -165,7 +165,9 @@ def test_a_single_very_long_step_is_told():
     values["worker-0"]["step_longest_seconds"] = lambda time: 24.9 if time == 6 else 0.2  # while it warms up
     [finding] = rules.stood(case(values))
     assert finding.text == "A step of chief-0 took 24.9 s; usual are 100 ms"
-    assert finding.evidence[0].startswith("2:00 after the start of the job") and finding.evidence[1].endswith(": worker-1")
+    assert finding.evidence[0].startswith("2:00 after the start of the job") and finding.evidence[1].endswith(
+        ": worker-1"
+    )
     assert not list(rules.stood(case(steady())))
     values = steady()
     values["chief-0"]["step_longest_seconds"] = lambda time: 12.0 if time % 40 == 0 else 0.2
