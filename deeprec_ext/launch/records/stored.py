@@ -127,9 +127,9 @@ def _decisions(events: tuple[Event, ...], outcomes: Mapping[int, str]) -> tuple[
         if event.type == "decision":
             number = event.fields.get("number")
             outcome = not_done.get(number) or (outcomes.get(int(number), "") if number is not None else "")
-            rates = (float(event.fields.get(name) or 0.0) for name in ("before", "predicted"))
+            before, predicted = (float(event.fields.get(name) or 0.0) for name in ("before", "predicted"))
             action = str(event.fields.get("action", ""))
-            found.append(Decision(event.time, action, event.text, outcome, *rates, number=int(number or 0)))
+            found.append(Decision(event.time, action, event.text, outcome, before, predicted, int(number or 0)))
     return tuple(found)
 
 
