@@ -16,7 +16,7 @@ from deeprec_ext.autoscaler.loop import autoscaler as module
 from deeprec_ext.autoscaler.loop.autoscaler import Autoscaler
 from deeprec_ext.autoscaler.loop.keeps import Keeps
 from deeprec_ext.autoscaler.loop.recalled import KEY, Recalled, keep
-from deeprec_ext.autoscaler.observe.observed import Observed, Size, Stood, Window
+from deeprec_ext.autoscaler.observe.observed import Limits, Observed, Size, Stood, Window
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.record import read
 from deeprec_ext.errors import UsageError
@@ -618,7 +618,7 @@ def test_the_last_reason_to_keep_the_size_is_recorded_with_what_it_was_made_from
 def test_reasons_of_each_kind_are_recorded_and_the_record_stays_bounded() -> None:
     keeps, recorded = Keeps(), []
     for tick in range(360):  # an hour
-        seen = fact(Observed, number=1, time=10.0 * tick, size=Size(1, 0))
+        seen = fact(Observed, number=1, time=10.0 * tick, size=Size(1, 0), limits=Limits())
         reason = f"2 PS, 0 workers is predicted to train +{tick}%" if tick % 2 else f"it has trained for {tick}.5 s"
         decision = Decision(1, seen.time, "keep", seen.size, reason)
         if keeps.due(seen, decision, seen.time):
