@@ -49,7 +49,7 @@ def remembers(service: Serving, directory: Path, namespace: str = "team", **chan
     """An AIMaster's words, with which it finds four jobs of this namespace."""
     writer = service.writer(namespace, directory)
     for number in range(4):
-        writer.add(f"u{number}", finished(number, **{"windows": SIZES, **changes}))
+        writer.add(f"u{number}", finished(number, **{"windows": SIZES, "script": "train.py", **changes}))
     return ["--history", f"127.0.0.1:{service.port}", "--history-certs", str(directory)]
 
 
@@ -335,7 +335,7 @@ def test_an_ended_job_is_added_once(tmp_path: Path, service: Serving, workdir: P
         job: Any = SimpleNamespace(spec=spec, failure="", started=1_700_000_000.0, store=store)
         asyncio.run(Remembering(to, asked, "u-ctr").end(job))
     ((kept,), _) = service.admin.jobs()
-    assert (kept.namespace, kept.job.name, kept.job.script, kept.job.autoscaled) == ("team", "ctr", "train", True)
+    assert (kept.namespace, kept.job.name, kept.job.script, kept.job.autoscaled) == ("team", "ctr", "train.py", True)
     assert {one.size.workers for one in kept.job.windows} == {0, 2} and kept.job.use.cpu_held_core_seconds > 0
     assert kept.job.use.memory_held_byte_seconds > 0, "what pods request is kept for them, and idle"
     assert kept.job.brought.first_examples_per_second == 600.0 and kept.job.brought.saved_seconds > 200
