@@ -94,9 +94,10 @@ def risk(evidence: Evidence, size: Size) -> float:
     if _has_room(evidence, size):
         return ALONE
     if full(evidence) and not _grows(old, size):
+        if grown["ps"] + grown["worker"] < -1:
+            return MANY  # what turns of so many take is what the model knows least of
         likely = evidence.modelled(size)
-        foretold = 1 - likely / evidence.rate if likely > 0 else 0.0
-        return max(ALONE if grown["ps"] + grown["worker"] == -1 else MANY, foretold)
+        return max(ALONE, 1 - likely / evidence.rate) if likely > 0 else ALONE
     shares = [
         abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
     ]

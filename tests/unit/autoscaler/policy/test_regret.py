@@ -120,7 +120,7 @@ def test_a_size_whose_windows_scatter_is_left_when_its_mean_is_worse_for_sure(ra
     decision = decide(scattered(rates, 30), POLICY)
     assert (decision.action, decision.size) == ("scale", Size(1, 1)), decision.reason
     mean = sum(scattered(rates, 30).windows[at].examples_per_second for at in range(-30, 0)) / 30
-    assert f"here {mean:.4g} in 30 windows" in decision.reason
+    assert f"here {mean:,.0f} in 30 windows" in decision.reason
 
 
 def test_a_size_whose_windows_scatter_is_not_left_for_nothing():
