@@ -33,6 +33,7 @@ AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 # Their tests leave a TensorFlow server behind each, 50 MB that nothing gives back within a process: 24 GB did not hold them all.
 LARGE_TESTS = tests/unit/elastic tests/unit/keras
+LARGE_PARTS = tests/unit/elastic 'tests/unit/keras/test_[a-d]*.py' 'tests/unit/keras/test_[e-l]*.py' 'tests/unit/keras/test_[m-z]*.py'
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=
 
@@ -96,7 +97,7 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 .PHONY: test
 test: lint  ## Run lint, types, layers, all tests without whole jobs, and one whole job of each kind (below 15 minutes)
 	$(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) tests/unit tests/docs tests/kubeflow $(LARGE_TESTS:%=--ignore=%) $(PYTEST_ARGS)
-	for room in $(LARGE_TESTS); do $(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) $$room $(PYTEST_ARGS) || exit; done
+	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 	$(BIN)/python -m pytest -m "smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-jobs
@@ -114,7 +115,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 .PHONY: test-all
 test-all: lint  ## Both, with the long tests, about a minute each
 	$(BIN)/python -m pytest $(UNIT_TESTS) tests/unit tests/docs tests/kubeflow $(LARGE_TESTS:%=--ignore=%) $(PYTEST_ARGS)
-	for room in $(LARGE_TESTS); do $(BIN)/python -m pytest $(UNIT_TESTS) $$room $(PYTEST_ARGS) || exit; done
+	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 	$(BIN)/python -m pytest $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: compat
