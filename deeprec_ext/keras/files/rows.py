@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 4 << 20
 """About what one piece has; a single row may be larger. It exists several times: as it is received, put together, and given."""
 
 PIECE_ROWS = 1 << 19
