@@ -253,9 +253,14 @@ def test_a_rest_that_is_dropped_is_done_with_what_is_before_it(feed, records, gi
 
 
 @pytest.mark.parametrize("batch_size", [5, 32, 48, 100, 3000, 70_000])
-def test_a_lease_has_full_batches_where_nobody_says_how_many_records(batch_size):
-    made = ask(10**6, batch_size, shard_records=None).declaration
+def test_a_lease_has_full_batches_where_none_of_fewer_records_is_trained_and_nobody_says_how_many(batch_size):
+    made = ask(10**6, batch_size, shard_records=None, drop_remainder=True).declaration
     assert made.shard_records >= min(200, batch_size) and made.shard_records % batch_size == 0
+
+
+@pytest.mark.parametrize(("batch_size", "records"), [(5, 256), (32, 1024), (3000, 65536), (70_000, 70_000)])
+def test_leases_of_other_datasets_are_as_large_as_they_were_when_a_run_that_is_resumed_was_begun(batch_size, records):
+    assert ask(10**6, batch_size, shard_records=None).declaration.shard_records == records
 
 
 def test_what_is_left_goes_back_when_training_ends(feed):
