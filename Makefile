@@ -33,7 +33,8 @@ AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 # Their tests leave a TensorFlow server behind each, 50 MB that nothing gives back within a process: 24 GB did not hold them all.
 LARGE_TESTS = tests/unit/elastic tests/unit/keras
-LARGE_PARTS = tests/unit/elastic 'tests/unit/keras/test_[a-d]*.py' 'tests/unit/keras/test_[e-l]*.py' 'tests/unit/keras/test_[m-z]*.py'
+KERAS_TESTS := $(sort $(shell find tests/unit/keras -name 'test_*.py'))
+LARGE_PARTS = tests/unit/elastic '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=
 

@@ -19,7 +19,7 @@ PYTHON_PATH_FILE = "python_path"
 """Beside our sitecustomize.py: what the image itself has as PYTHONPATH, which ours in the pod's environment replaces."""
 
 _MASTER_SIDE = (
-    "aimaster", "autoscaler", "simulator", "history", "launch", "cli", "yamlfiles.py", "webserver.py", "__main__.py",
+    "aimaster", "autoscaler", "simulator", "history", "launch", "cli", "yamlfiles.py", "webserver.py",
 )  # fmt: skip
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 

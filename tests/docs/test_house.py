@@ -13,8 +13,6 @@ from benchmarks import house, house_drawing
 from tests.docs.reading import ROOT, name, pages
 
 ROOM_FILES = 18
-"""Besides `__main__.py`, which is no subject to know: by it Python starts what the room is."""
-
 LARGER = {
     "deeprec_ext/cli": "a file per sub-command",
     "deeprec_ext/graph": "a file per pass, or thing that is read off a graph",
@@ -40,8 +38,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def test_no_room_has_more_files_than_one_can_know():
-    counts = {name: sum(path.name != "__main__.py" for path in paths) for name, paths in house.rooms().items()}
-    large = {name: count for name, count in counts.items() if count > ROOM_FILES}
+    large = {name: len(paths) for name, paths in house.rooms().items() if len(paths) > ROOM_FILES}
     assert set(large) <= set(LARGER), f"{large}: rooms of more than {ROOM_FILES} files"
 
 

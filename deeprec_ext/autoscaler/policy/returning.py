@@ -102,7 +102,8 @@ def _in_its_role(evidence: Evidence) -> Answer:
     if not _better(evidence, size, dataclasses.replace(before, rate=rate)):
         return None
     what = (
-        f"{before.rate:.4g} examples/s were measured before decision {last.number}, here {evidence.rate:.4g}; the number of "
+        f"{format_rate(before.rate)} examples/s were measured before decision {last.number}, here "
+        f"{format_rate(evidence.rate)}; the number of "
         f"{'PS' if held == ['ps'] else 'workers'} was set by hand since, and stays"
     )
     if why := _must_wait(evidence, size, rate):

@@ -227,7 +227,7 @@ def test_an_exploration_is_taken_back_though_the_other_role_was_set_by_hand():
     decision = explored(2, 3_319.0)
     assert (decision.action, decision.size) == ("scale", Size(1, 2)), decision.reason
     assert (
-        "back from 2 PS, 2 workers to 1 PS, 2 workers: 5290 examples/s were measured before decision 1"
+        "back from 2 PS, 2 workers to 1 PS, 2 workers: 5,290 examples/s were measured before decision 1"
         in decision.reason
     )
 
