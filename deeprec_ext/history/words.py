@@ -52,10 +52,8 @@ def brought(job: Finished) -> str:
     if not told.first_examples_per_second:
         return f"{changes}; the first size was left before it could be measured"
     what = "saved" if told.saved_seconds >= 0 else "cost"
-    share = f"{told.examples_per_second / told.first_examples_per_second:.2f} × the first size"
-    if told.gained is not None:
-        share = f"{told.gained:+.1%} since the first one"
-    return f"{changes}, {what} {format_seconds(abs(told.saved_seconds))} ({share})"
+    share = f" ({told.gained:+.1%} since the first one)" if told.gained is not None else ""
+    return f"{changes}, {what} {format_seconds(abs(told.saved_seconds))}{share}"
 
 
 def byte_hours(byte_seconds: float) -> str:

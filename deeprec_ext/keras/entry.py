@@ -128,15 +128,16 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         return results
 
     def save_whole(original: Callable[..., Any], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        for left in reversed(range(SAVES_MAX)):
+        def once() -> Any:
+            with door.saving(model, args, kwargs) as (given, words):
+                return original(model, *given, **words)
+
+        for _ in range(SAVES_MAX - 1):
             try:
-                with door.saving(model, args, kwargs) as (given, words):
-                    return original(model, *given, **words)
+                return once()
             except WentBackError as error:
-                if not left:
-                    raise
                 log.info("%s is saved once more: %s", model.name, error)
-        raise AssertionError
+        return once()
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(saving, "here", False):

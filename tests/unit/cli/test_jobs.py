@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ from deeprec_ext.autoscaler.history.use import Brought, Use
 from deeprec_ext.cli.console import Console
 from deeprec_ext.cli.jobs import _show_table
 from deeprec_ext.cli.main import main
+from deeprec_ext.history import words
 from deeprec_ext.history.database import Database
 from deeprec_ext.history.record import Kept
 from tests.unit.history.jobs import job
@@ -43,7 +45,7 @@ def test_jobs_of_a_file_are_listed_with_what_they_wasted_and_what_changes_brough
     capsys: pytest.CaptureFixture[str], file: Path
 ) -> None:
     text = shown(capsys, "--history", str(file))
-    assert "ctr-4" in text and "62%" in text and "2 changes, saved 15:00 (2.50 × the first size)" in text
+    assert "ctr-4" in text and "62%" in text and "2 changes, saved 15:00 (+150.0% since the first one)" in text
     assert "1 PS, 0 workers → 1 more → 2 PS, 3 workers" in text
     assert "5 jobs, 2.5 core-hours used, 62% of the requested CPU idle; changes of size saved 1:15:00" in text
     assert "mean examples/s" in text and "no room" not in text
@@ -120,3 +122,11 @@ def test_what_cannot_be_asked_is_bad_usage(
     assert main(["jobs", *words]) == 2
     error = capsys.readouterr().err
     assert any(one in error for one in match.split("|")) and error.count("\n") == 1
+
+
+def test_of_a_record_of_an_earlier_release_no_share_is_told():
+    """Its mean over the whole job was shown as one, and could say the opposite of the time that was saved."""
+    old = dataclasses.replace(job().brought, gained=None)
+    assert words.brought(job(brought=old)) == "2 changes, saved 15:00"
+    lost = dataclasses.replace(old, gained=-0.05, saved_seconds=-60.0, by_hand=1)
+    assert words.brought(job(brought=lost)) == "2 changes (1 by hand), cost 1:00 (-5.0% since the first one)"

@@ -27,6 +27,6 @@ def job(number: int = 0, **changes: Any) -> Finished:
         "ps_memory_bytes": 1 << 31, "worker_memory_bytes": 1 << 30, "examples": 150_000, "name": f"ctr-{number}",
         "autoscaled": True, "fitted": Fitted((0.1,) * 10, 0.07),
         "use": Use(2400.0, 1800.0, 4800.0, 3000.0, 3e12, 5e12, 2e12),
-        "brought": Brought(2, 1, 100.0, 250.0, 900.0),
+        "brought": Brought(2, 1, 100.0, 250.0, 900.0, gained=1.5),
     }  # fmt: skip
     return Finished(**{**values, **changes})

@@ -102,7 +102,7 @@ def test_the_page_shows_what_ran_what_it_wasted_and_what_its_decisions_brought(
     assert "ctr-2" in confined and "alert" not in confined
     (number,) = [one.number for one in service.admin.jobs()[0] if one.job.name == "ctr-2"]
     status, one, _ = read(f"{service.page}jobs/{number}")
-    assert status == 200 and "2 changes, saved 15:00 (2.50 × the first size)" in one
+    assert status == 200 and "2 changes, saved 15:00 (+150.0% since the first one)" in one
     assert "1 more" not in one and "390" in one, "each size has its row"
     assert read(f"{service.page}jobs/{number + 99}")[0] == 404
     assert read(f"{service.page}healthz")[:2] == (200, "ok\n")
