@@ -218,17 +218,6 @@ def test_what_starts_nothing_leaves_no_history_behind(words, capsys, tmp_path, m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
 
 
-def test_python_runs_the_package_as_the_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "deeprec_ext", "--version"],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("deeprec-ext ")
-
-
 def test_a_dry_run_of_many_shows_ranges_and_what_has_grown(capsys):
     assert main(["run", "--dry-run", "--ps", "10000", *RUN]) == 0
     told = capsys.readouterr().out
