@@ -98,12 +98,16 @@ class RoleRecord:
         return self.state in ("exited", "failed")
 
 
+GIVEN_UP = "given-up"
+"""Kind of a scaling that was none: a worker's restarts were used up, and the job goes on without it."""
+
+
 @dataclass(frozen=True)
 class Scaling:
     """One request and what became of it; kept for ever, the source of status and summary."""
 
     id: int
-    kind: str  # scale-up, scale-down, rebalance, replace, resize
+    kind: str  # scale-up, scale-down, rebalance, replace, resize, given-up
     role: str  # ps, worker
     want: int = -1  # wanted count; -1 for rebalance and replace
     replace: str = ""
@@ -170,6 +174,11 @@ class Scaling:
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
+
+    @property
+    def asked(self) -> bool:
+        """Somebody asked for it: it is neither of a decision, nor what a loss has made of the job."""
+        return self.decision < 0 and not self.returning and self.kind != GIVEN_UP
 
     @staticmethod
     def from_json(text: str) -> Scaling:

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from deeprec_ext.aimaster.core.records import GIVEN_UP
 from deeprec_ext.aimaster.store.events import read_fields
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.gazer.metrics import PAUSE_BUCKETS
@@ -21,7 +22,7 @@ KEY = "gazer_tally"
 PAGE, PAGES_AT_ONCE = 500, 20
 
 ROLES = ("ps", "chief", "worker", "evaluator")
-KINDS = ("scale-up", "scale-down", "rebalance", "replace", "resize")
+KINDS = ("scale-up", "scale-down", "rebalance", "replace", "resize", GIVEN_UP)
 OUTCOMES = ("committed", "rolled_back", "refused")
 CAUSES = ("killed", "hung", "oom", "exited", "evicted")
 OTHER = "other"

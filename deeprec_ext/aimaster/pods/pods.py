@@ -46,6 +46,7 @@ class Pods:
         self._ends: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # pods of which this AIMaster has had a report
         self.failed: Callable[[str], None] = lambda name: None  # a process has ended with an error, by itself
+        self.without: Callable[[str], None] = lambda why: None  # the job goes on without a worker, for good
         failover.restart, failover.end = self.restart, self.end
 
     # ------------------------------------------------------------------------------------------------ acting
@@ -243,10 +244,11 @@ class Pods:
         job = self._job
         job.members.update(name, wanted=False)
         text = f"{name} {why}; it has used up its restarts and is given up, the job goes on without it"
-        remedy = "its log says why" + (
-            "; `deeprec-ext scale --workers` starts another one" if parse_name(name)[0] == pb.WORKER else ""
-        )
+        worker = parse_name(name)[0] == pb.WORKER
+        remedy = "its log says why" + ("; `deeprec-ext scale --workers` starts another one" if worker else "")
         job.notices.add(name, pb.Notice(code="given-up", text=text, remedy=remedy, mended=True))
+        if worker:
+            self.without(f"{name} {why}; it has used up its restarts")
 
     def _finish(self) -> None:
         """The chief has ended: the job is done, the workers may go."""

@@ -69,7 +69,7 @@ class AIMaster:
         self.scalings = ScalingQueue(job, self.pods, failures.recovering)
         self._failover.abort = self.scalings.abort
         self._failover.bring_back, self._failover.coming_back = self.scalings.bring_back, self.scalings.coming_back
-        self._failover.remove = self.pods.give_up
+        self._failover.remove, self.pods.without = self.pods.give_up, self.scalings.given_up
         self._admission = admission = Admission(job, self._failover, certs)
         missing = Missing(job, self._failover.begin_anew)
         inbox = Inbox(job, failures, self.scalings.pause_reported)

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
-from deeprec_ext.aimaster.core.records import Scaling
+from deeprec_ext.aimaster.core.records import GIVEN_UP, Scaling
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.placement.planner import Plan
 from deeprec_ext.aimaster.pods.pods import Pods
@@ -153,10 +153,24 @@ class ScalingQueue:
             detail=outcome, outcome=outcome, reason=reason, epoch=job.cluster.epoch, started=began,
             seconds=max(0.0, job.clock.wall() - began), decision=decision,
         )  # fmt: skip
-        job.store.save_scaling(scaling)
-        self.ended = newest_ended([*self.ended, scaling])
-        tell_ended(job, scaling)
-        job.changed.notify()
+        self._note(scaling)
+
+    def _note(self, ended: Scaling) -> None:
+        """Of what took no states."""
+        self._job.store.save_scaling(ended)
+        self.ended = newest_ended([*self.ended, ended])
+        tell_ended(self._job, ended)
+        self._job.changed.notify()
+
+    def given_up(self, why: str) -> None:
+        """Notes that the job goes on with a worker less than it had: its size is another one, by nobody's decision."""
+        job = self._job
+        count = len(present(job, pb.WORKER))
+        scaling = Scaling(
+            job.store.next_scaling_id(), GIVEN_UP, "worker", from_count=count + 1, to_count=count, detail="committed",
+            outcome="committed", reason=why, epoch=job.cluster.epoch, started=job.clock.wall(),
+        )  # fmt: skip
+        self._note(scaling)
 
     def bring_back(self, name: str) -> None:
         """A PS that was lost and whose slots others took over is there again: it gets slots."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from deeprec_ext.aimaster.core.records import KINDS_KEY, Scaling
+from deeprec_ext.aimaster.core.records import GIVEN_UP, KINDS_KEY, Scaling
 from deeprec_ext.aimaster.store.resuming import CHECKPOINT
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
@@ -51,7 +51,7 @@ LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memo
           "worker_memory_bytes": "memory_limit_bytes"}  # fmt: skip
 """Field of Size -> the metric of a process that tells it."""
 
-OF_SIZE = ("scale-up", "scale-down", "resize")
+OF_SIZE = ("scale-up", "scale-down", "resize", GIVEN_UP)
 """Kinds of scalings after which the size is another one: counts, or what a role requests."""
 
 NOTHING_REQUESTED = Size(1, 0)
@@ -130,7 +130,7 @@ def brought_by(job: Values, windows: Sequence[Window], scalings: Sequence[Scalin
     """
     of_size = [one for one in scalings if one.kind in OF_SIZE]  # a PS that came back after a loss changes none
     made = [one for one in of_size if one.outcome == "committed"]
-    nothing = Brought(len(made), len(of_size) - len(made), by_hand=sum(one.decision < 0 for one in made))
+    nothing = Brought(len(made), len(of_size) - len(made), by_hand=sum(one.asked for one in made))
     speed, ps, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
     if speed is None or ps is None or workers is None or not speed.times:
         return nothing

@@ -95,7 +95,7 @@ WORKER_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Start:
-    """`confidence`: 0 to 1. `jobs`: how many similar ones it rests on; `like`: those that weigh most. `unlike`: no model was
+    """`confidence`: 0 to 1. `jobs`: how many like it it rests on; `like`: those that weigh most. `unlike`: no model was
     like it, they are but the nearest of its script. `examples_per_second`: expected; 0: nobody knows.
 
     `requests`: of each pod, where it is to find a place by them and is held to nothing; None: no job is similar, and what the
@@ -158,7 +158,7 @@ def first_size(
         Like(one.job.name, one.job.script, round(one.likeness, 3), one.job.finished, one.elsewhere)
         for one in similar[:TOLD_MAX]
     )
-    return Start(size, confidence, reason, len(similar), learned.predict(size), asked, like, unlike)
+    return Start(size, confidence, reason, len(similar if unlike else _like(similar)), learned.predict(size), asked, like, unlike)
 
 
 # ------------------------------------------------------------------------------------------------ similar jobs
@@ -218,11 +218,14 @@ def _heaviest(found: Sequence[tuple[float, Finished]], machine: str, most: int) 
     return sorted(made, key=lambda one: -one.weight)
 
 
+def _like(similar: Similar) -> Similar:
+    """Those that are called like it; the others are heard for little."""
+    return [one for one in similar if one.likeness >= LIKENESS_MIN]
+
+
 def _ground(model: Model, similar: Similar, unlike: bool) -> str:
     """For people: on which jobs the size stands."""
-    similar = (
-        similar if unlike else [one for one in similar if one.likeness >= LIKENESS_MIN]
-    )  # others are heard for little
+    similar = similar if unlike else _like(similar)
     said = f"{counted(len(similar), 'job')} like it"
     if unlike:
         said = f"no model like it has finished yet; the nearest of its script{_difference(model, similar[0].job)}"

@@ -1,7 +1,7 @@
 """Which of the decisions to keep the size are recorded: there is one every ten seconds, each with all that it was made from.
 
-The first after a change is, one whose reason is of another kind, one every few minutes, and the last: so the record says why a
-job kept its size, and from what that followed, and stays as small as the job is long.
+The first after a change is, one whose reason is of another kind or speaks of other sizes (one a minute at most), one every few
+minutes, and the last: so the record says why a job kept its size, and from what that followed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from deeprec_ext.autoscaler.observe.observed import Change
 
 def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[int, float]) -> list[Change]:
     """Scalings that have ended, one per role that changed; a PS that came back by itself is nobody's decision and no change of
-    size.
+    size, a worker that was given up nobody's decision and one.
 
     Args:
         started: Unix seconds; times count from it.
@@ -25,7 +25,7 @@ def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[in
                 from_count=one.to_count if one.returning else one.from_count, to_count=one.to_count,
                 outcome=one.outcome, seconds=one.seconds,
                 pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
-                manual=one.decision < 0 and not one.returning, decision=one.decision,
+                manual=one.asked, decision=one.decision,
                 foretold=foretold.get(one.decision, 0.0),
             )  # fmt: skip
             changes.append(change)

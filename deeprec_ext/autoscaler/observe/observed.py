@@ -169,7 +169,7 @@ class Change:
     }  # fmt: skip
 
     time: float
-    kind: str  # scale-up, scale-down, rebalance, replace, resize
+    kind: str  # scale-up, scale-down, rebalance, replace, resize, given-up
     role: str  # ps, worker
     from_count: int
     to_count: int

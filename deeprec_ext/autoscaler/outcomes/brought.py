@@ -83,7 +83,7 @@ def brought(observed: Sequence[Observed], disturbance: float, until: float = 0.0
     if len(past) < 2 or not found.first_rate:
         return None
     wrong = tuple(one for one in trials(past, windows) if one.failed)
-    return Brought(found, len(windows), wrong, len(past) - 1, sum(stay.decision < 0 for stay in past[1:]))
+    return Brought(found, len(windows), wrong, len(past) - 1, sum(stay.by_hand for stay in past[1:]))
 
 
 def _heard(observed: Sequence[Observed], windows: Iterable[Window], changes: Sequence[Change]) -> list[float]:

@@ -37,6 +37,7 @@ class Stay:
     foretold: float = 0.0  # examples per second; 0: nothing was
     standstill: float = 0.0  # seconds of pause of the change that led to it
     change_seconds: float = 0.0  # that it took
+    by_hand: bool = False  # somebody asked for it
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def stays(size: Size, changes: Sequence[Change], first: Size | None = None) -> l
         ours = change.decision if not change.manual else -1
         if not found or ours < 0 or found[-1].decision != ours:
             found.append(
-                Stay(change.time, end, (ps, workers), ours, change.foretold, change.pause_seconds, change.seconds)
+                Stay(
+                    change.time, end, (ps, workers), ours, change.foretold, change.pause_seconds, change.seconds, change.manual
+                )  # fmt: skip
             )
         else:  # PS and workers, by the same decision: between them was no size that anybody wanted
             within = found[-1].change_seconds if change.time == found[-1].start else 0.0  # one change of both

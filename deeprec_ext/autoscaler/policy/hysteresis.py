@@ -5,12 +5,16 @@ Flapping is bounded whatever is measured: a role changes its direction at most `
 
 from __future__ import annotations
 
+from deeprec_ext.aimaster.core.records import GIVEN_UP
 from deeprec_ext.autoscaler.observe.observed import Change, Size, Window
 from deeprec_ext.autoscaler.outcomes.measured import Key, key_of
 from deeprec_ext.autoscaler.policy.evidence import HOUR, Evidence
 from deeprec_ext.units import format_seconds
 
 COUNTS = ("scale-up", "scale-down")
+OF_LOSSES = ("replace", GIVEN_UP)
+"""Kinds of changes that follow from a process that was lost, or is to go: none was made for throughput or cost."""
+
 RESIZES_PER_HOUR = 8
 """A request is halved or raised by half at a time: so many steps span more than a factor of ten."""
 
@@ -20,8 +24,7 @@ def any_change(evidence: Evidence) -> str:
     held = [by_hand(evidence, role) for role in ("ps", "worker")]
     if all(held):
         return " and ".join(held)
-    # a process that is replaced, as where a host is lost, is none made for throughput or cost
-    ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind != "replace"]
+    ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind not in OF_LOSSES]
     if len(ours) >= evidence.policy.changes_per_hour:
         return f"{len(ours)} changes were made within the hour"
     policy = evidence.policy
@@ -120,7 +123,7 @@ def flips(evidence: Evidence, role: str, most: int) -> str:
 
 
 def _moves(evidence: Evidence, role: str) -> list[Change]:
-    return [change for change in evidence.past(role=role) if change.to_count != change.from_count]
+    return [change for change in evidence.past(role=role) if change.kind in COUNTS and change.to_count != change.from_count]
 
 
 def _direction(change: Change) -> int:

@@ -98,7 +98,7 @@ def _in_its_role(evidence: Evidence) -> Answer:
     size, before = _size(evidence, (*counts, *requests)), evidence.measured.get((*last.before, *requests))
     if size is None or before is None:
         return None
-    rate = before.rate * min(1.0, evidence.size.trainers / (last.before[1] + 1))
+    rate = before.rate * min(1.0, size.trainers / (last.before[1] + 1))
     if not _better(evidence, size, dataclasses.replace(before, rate=rate)):
         return None
     what = (

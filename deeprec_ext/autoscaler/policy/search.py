@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.observe.observed import Limits, Size
 from deeprec_ext.autoscaler.outcomes.measured import Key, key_of
-from deeprec_ext.autoscaler.policy import balance, cpu, exploring, memory
+from deeprec_ext.autoscaler.policy import balance, cpu, exploring, hysteresis, memory
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import fits
 
@@ -74,10 +74,14 @@ def price(size: Size, bytes_per_core: float) -> float:
 
 
 class Search:
-    """Args: hopeful: give sizes that were not tried the benefit of the doubt."""
+    """Args:
+    hopeful: give sizes that were not tried the benefit of the doubt.
+    held: the count of a role that was set by hand stays, and the other role's is the best beside it.
+    """
 
-    def __init__(self, evidence: Evidence, hopeful: bool) -> None:
-        self.evidence, self.policy, self.limits = evidence, evidence.policy, evidence.limits
+    def __init__(self, evidence: Evidence, hopeful: bool, held: bool = True) -> None:
+        self.evidence, self.policy = evidence, evidence.policy
+        self.limits = _free(evidence) if held else evidence.limits
         self._model: Callable[[Size], float] = evidence.hoped if hopeful else evidence.modelled
         self._memory = memory.ps_memory(evidence)
         self._rates: dict[Key, float] = {}
@@ -259,6 +263,16 @@ class Search:
             yield dataclasses.replace(size, ps=ps)
         if workers < size.workers:
             yield dataclasses.replace(size, workers=workers)
+
+
+def _free(evidence: Evidence) -> Limits:
+    """The limits, with no room in a role that was set by hand."""
+    size, limits = evidence.size, evidence.limits
+    if hysteresis.manual(evidence, "ps"):
+        limits = dataclasses.replace(limits, min_ps=size.ps, max_ps=size.ps)
+    if hysteresis.manual(evidence, "worker"):
+        limits = dataclasses.replace(limits, min_workers=size.workers, max_workers=size.workers)
+    return limits
 
 
 def _slot_bound(evidence: Evidence) -> bool:

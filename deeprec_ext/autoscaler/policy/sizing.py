@@ -273,6 +273,10 @@ def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
         text += f" ({larger})"
     if evidence.starved >= evidence.policy.starved_share:
         text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more PS would not change"
+    if held := [why for role in ("ps", "worker") if (why := hysteresis.by_hand(evidence, role))]:
+        best = Search(evidence, hopeful=len(evidence.measured) < CERTAIN, held=False).best().size
+        better = f"{_said(evidence, search, best)}, but " if key_of(best) != key_of(size) else ""
+        text += f"; {better}{' and '.join(held)}"
     if found.shortfall:
         text += f"; the deadline cannot be met, it will be {format_seconds(found.shortfall)} late"
     return Remark(text)

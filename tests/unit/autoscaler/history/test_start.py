@@ -183,6 +183,15 @@ def test_many_jobs_that_are_all_unlike_are_none_that_is_like_it():
     assert start.size == Size(1, 0) and "no job like it" in start.reason and start.confidence < 0.2
 
 
+def test_jobs_that_are_heard_for_little_are_not_called_like_it():
+    """One place said six, another one."""
+    far = dataclasses.replace(MODEL, batch_size=9 * 512.0, lookups_per_step=9 * MODEL.lookups_per_step)
+    others = [finished(far, script="other.py", seed=seed) for seed in range(5)]
+    assert 0.05 < likeness(MODEL, "train.py", others[0]) < 0.3
+    start = first_size(MODEL, LIMITS, [finished(seed=9), *others], script="train.py")
+    assert start.jobs == 1 and start.reason.startswith("1 job like it") and len(start.like) > 1
+
+
 def test_without_a_like_job_the_declared_variables_say_what_pods_request():
     tables = layout(*[100_000_000] * 40)
     model = fact(Model, table_bytes=sum(tables.sizes))

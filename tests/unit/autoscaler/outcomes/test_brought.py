@@ -7,8 +7,12 @@ import time
 
 import pytest
 
+from deeprec_ext.aimaster.core.records import GIVEN_UP, Scaling
+from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Size, Window
 from deeprec_ext.autoscaler.outcomes.brought import brought
+from deeprec_ext.autoscaler.outcomes.conditions import comparable
+from deeprec_ext.autoscaler.outcomes.trials import stays, trials
 from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.outcomes.test_trials import GREW, SEEN, windows
 
@@ -36,6 +40,20 @@ def test_changes_by_hand_are_counted_apart():
     found = brought(seen, 0.1, until=530.0)
     assert found.to_values()["by_hand"] == 1 and "; 1 of 3 changes was made by hand" in found.sentence()
     assert "by hand" not in brought([seen[0], looked(140.0, Size(4, 1), 8, 3)], 0.1).sentence()
+
+
+def test_a_worker_that_was_given_up_is_a_size_of_its_own_and_nobodys_decision():
+    """The slower rate after it was laid to the size before, and it counted as made by hand."""
+    records = [Scaling(1, GIVEN_UP, "worker", from_count=1, to_count=0, outcome="committed", started=1030.0)]
+    lost = changes_of(records, 1000.0, {})
+    assert [(one.from_count, one.to_count, one.manual, one.decision) for one in lost] == [(1, 0, False, -1)]
+    seen = (*windows((1, 1), 0.0), *windows((1, 0), 40.0))
+    past = stays(Size(1, 0), lost)
+    assert [(one.counts, one.by_hand) for one in past] == [((1, 1), False), ((1, 0), False)]
+    found = brought([fact(Observed, 1, 70.0, Size(1, 0), Limits(), windows=seen, changes=tuple(lost))], 0.1)
+    values = found.to_values()
+    assert values["by_hand"] == 0 and values["wrong"] == [] and values["examples_per_second_first"] == 24_600
+    assert "by hand" not in found.sentence() and trials(past, comparable(seen)) == []
 
 
 def test_windows_that_a_later_observation_has_forgotten_still_count():

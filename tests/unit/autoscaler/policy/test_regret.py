@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from deeprec_ext.autoscaler.policy.record import bounded
 from deeprec_ext.autoscaler.policy.search import Search
 from tests.unit.autoscaler.facts import fact
 from tests.unit.autoscaler.policy import jobs
-from tests.unit.autoscaler.policy.jobs import POLICY, Job, windows
+from tests.unit.autoscaler.policy.jobs import POLICY, Job, uses, windows
 
 LIMITS = Limits(1, 4, 0, 4)
 RATES = {(1, 0): 22_900.0, (1, 1): 24_600.0, (2, 1): 20_800.0, (4, 1): 16_200.0}
@@ -629,3 +631,60 @@ def test_of_what_a_model_foretells_again_a_settled_job_believes_what_came_true()
     assert exploring.came_true(evidence, Size(4, 10)) == 1.0, "both at once were never tried"
     decision = decide(observed, POLICY)
     assert decision.action == "keep" and "came true" in decision.reason, decision.reason
+
+
+def held(counts: tuple[tuple[int, int, float], ...], **more: Any) -> Observed:
+    """A job that had these sizes (PS, workers, examples/s) for ten minutes each; to the last one somebody went by hand."""
+    made, seen = [], []
+    for number, (ps, workers, rate) in enumerate(counts):
+        if number:
+            old = counts[number - 1]
+            role, before, after = ("ps", old[0], ps) if old[0] != ps else ("worker", old[1], workers)
+            kind, by_hand = "scale-up" if after > before else "scale-down", number == len(counts) - 1
+            made.append(fact(Change, 603.0 * number, kind, role, before, after, "committed", 5.0,
+                             manual=by_hand, decision=-1 if by_hand else number))  # fmt: skip
+        seen += windows(Size(ps, workers), rate, 603.0 * number + 3, 8)
+    size = Size(*counts[-1][:2])
+    busy = uses(size, **{f"ps_{number}": {"busy_share": 0.95} for number in range(size.ps)})
+    return fact(
+        Observed, number=9, time=seen[-1].start + 300, size=size, windows=tuple(seen), changes=tuple(made), roles=busy,
+        limits=Limits(1, 8, 0, 16), progress=Progress(10**6, 10**8), **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ps", [1, 2, 3])
+def test_the_role_that_nobody_has_set_is_the_best_beside_the_one_that_was(ps):
+    """The best size of all has more of both; it was waited for, for half an hour."""
+    counts = {
+        1: ((1, 1, 2000.0), (1, 2, 2900.0), (1, 3, 3700.0)),
+        2: ((1, 1, 1500.0), (2, 1, 1900.0), (2, 2, 2800.0), (2, 3, 3500.0)),
+        3: ((1, 2, 2000.0), (2, 2, 2600.0), (3, 2, 3000.0), (3, 3, 3800.0)),
+    }[ps]
+    observed = held(counts)
+    free = tuple(dataclasses.replace(one, manual=False, decision=9) for one in observed.changes)
+    assert decide(dataclasses.replace(observed, changes=free), POLICY).size.workers > 3
+    decision = decide(observed, POLICY)
+    assert (decision.action, decision.size) == ("scale", Size(ps + 1, 3)), decision.reason
+
+
+def test_where_the_free_role_is_right_what_holds_the_other_is_told():
+    decision = decide(held(((1, 0, 1000.0), (2, 0, 1100.0), (2, 1, 2150.0), (2, 2, 3100.0))), POLICY)
+    assert decision.action == "keep" and decision.reason.startswith("2 PS, 2 workers is the best size known")
+    assert re.search(r"; \d PS, \d+ workers is predicted to train \+\d+%, but the number of workers was set by hand",
+                     decision.reason), decision.reason  # fmt: skip
+
+
+def test_a_way_back_in_the_trainers_counts_those_that_there_would_be():
+    """A worker less made it slower; somebody has changed the PS since."""
+    changes = (
+        fact(Change, 60.0, "scale-down", "worker", 3, 1, "committed", 8.0, decision=1, foretold=5_000.0),
+        fact(Change, 110.0, "scale-up", "ps", 1, 2, "committed", 5.0, manual=True, decision=-1),
+    )  # fmt: skip
+    seen = windows(Size(1, 3), 5_290.0, 20.0, 4) + windows(Size(2, 1), 2_900.0, 120.0, 4)
+    decision = decide(
+        fact(Observed, number=3, time=293.0, size=Size(2, 1), windows=tuple(seen), changes=changes, limits=Limits(1, 2, 0, 4),
+             progress=Progress(10**5, 10**8), first=Size(1, 3)),
+        POLICY,
+    )  # fmt: skip
+    assert (decision.action, decision.size) == ("scale", Size(2, 3)), decision.reason
+    assert "the number of PS was set by hand since, and stays" in decision.reason
