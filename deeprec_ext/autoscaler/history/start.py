@@ -158,7 +158,8 @@ def first_size(
         Like(one.job.name, one.job.script, round(one.likeness, 3), one.job.finished, one.elsewhere)
         for one in similar[:TOLD_MAX]
     )
-    return Start(size, confidence, reason, len(similar if unlike else _like(similar)), learned.predict(size), asked, like, unlike)
+    grounds = similar if unlike else _like(similar)
+    return Start(size, confidence, reason, len(grounds), learned.predict(size), asked, like, unlike)
 
 
 # ------------------------------------------------------------------------------------------------ similar jobs

@@ -78,11 +78,8 @@ def stays(size: Size, changes: Sequence[Change], first: Size | None = None) -> l
     for change in reversed([one for one in changes if one.outcome == "committed" and one.from_count != one.to_count]):
         ours = change.decision if not change.manual else -1
         if not found or ours < 0 or found[-1].decision != ours:
-            found.append(
-                Stay(
-                    change.time, end, (ps, workers), ours, change.foretold, change.pause_seconds, change.seconds, change.manual
-                )  # fmt: skip
-            )
+            stay = Stay(change.time, end, (ps, workers), ours, change.foretold, change.pause_seconds, change.seconds)
+            found.append(replace(stay, by_hand=change.manual))
         else:  # PS and workers, by the same decision: between them was no size that anybody wanted
             within = found[-1].change_seconds if change.time == found[-1].start else 0.0  # one change of both
             found[-1] = replace(

@@ -1,7 +1,8 @@
 """What trying a size may cost, and what was learned by trying.
 
 A prediction is a promise only as far as its error is known and small. Else going to a size that was not measured is an
-exploration: one process of one role, at a price (training lost until it is known to be worse, and has been gone back from),
+exploration: one step of one role (a process up to ten, a tenth beyond; half of all where far more processes than cores fill a
+host), at a price (training lost until it is known to be worse, and has been gone back from),
 which the rest of the job must be able to bear. What was lost so far counts: all changes together may not cost a job more than
 `explore_share` of its time, against staying at its first size. What they have won counts as well: a part of it may be spent
 on finding a still better size, and the job stays ahead of where its first size would have it whatever comes of that.
@@ -171,7 +172,9 @@ def announced(evidence: Evidence, size: Size) -> str:
     """What an exploration says of itself."""
     dear = price_seconds(evidence, size)
     share = dear / max(1e-9, evidence.seconds_left)
-    return f"one step, to learn what it changes: it may cost {format_seconds(dear)}, {share:.1%} of what is left"
+    several = abs(size.ps - evidence.size.ps) + abs(size.workers - evidence.size.workers) > 1
+    what = "several processes at once" if several else "one step"
+    return f"{what}, to learn what it changes: it may cost {format_seconds(dear)}, {share:.1%} of what is left"
 
 
 # ------------------------------------------------------------------------------------------------ what was learned

@@ -123,7 +123,9 @@ def flips(evidence: Evidence, role: str, most: int) -> str:
 
 
 def _moves(evidence: Evidence, role: str) -> list[Change]:
-    return [change for change in evidence.past(role=role) if change.kind in COUNTS and change.to_count != change.from_count]
+    return [
+        change for change in evidence.past(role=role) if change.kind in COUNTS and change.to_count != change.from_count
+    ]
 
 
 def _direction(change: Change) -> int:

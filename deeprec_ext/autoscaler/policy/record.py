@@ -48,11 +48,13 @@ LINE_BYTES_MAX = 8 << 20
 WAITING_BYTES_MAX = 2 * LINE_BYTES_MAX
 """Of lines that could not be written yet."""
 BYTES_MAX = 64 << 20
-"""Of the file: about 1 000 decisions of a job of 100 processes."""
+"""Of the file: about 1 000 decisions of a job of 100 processes. Those to keep the size are one every five minutes, and one a
+minute where their candidates take turns: half a week, or 17 hours. The file before it has as many again."""
 EVENTS_MAX = 200
 """Changes and losses recorded with one observation; the policy looks back an hour."""
 TOLD_MAX = 10_000
-"""Decisions kept in memory to be told, about 1 kB each: those of a month in which little happens."""
+"""Decisions kept in memory to be told, about 1 kB each: those of a month in which the reason to keep the size stays the same,
+of a week where one is recorded a minute."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Record:
     def tell(self, after: int, limit: int) -> list[str]:
         """The first `limit` decisions with a number above `after`, as JSON: {"at", "decision", "outcome" or null}.
 
-        Nothing is read for it: a job of a month has 100 MB of them, and every open dashboard asks again and again.
+        Nothing is read for it: a long job has 100 MB of them, and every open dashboard asks again and again.
         """
         found = list(itertools.takewhile(lambda one: one[0] > after, reversed(self._told.items())))
         return [

@@ -156,8 +156,9 @@ def _too_little(evidence: Evidence, search: Search, size: Size, found: Found) ->
 
 
 def _deadline_grows(evidence: Evidence, search: Search, size: Size) -> bool:
-    """A job that would be late grows whatever it costs."""
-    return evidence.observed.objective == "deadline" and search.price(size) > search.price(evidence.size)
+    """A job that would be late grows whatever it costs. Of one whose end is not known nobody can say so."""
+    late = evidence.observed.objective == "deadline" and evidence.end_known
+    return late and search.price(size) > search.price(evidence.size)
 
 
 def _must_wait(evidence: Evidence, search: Search, size: Size, in_need: bool) -> str:

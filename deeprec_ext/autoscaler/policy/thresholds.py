@@ -51,7 +51,8 @@ class Policy:
     error_max: float = _setting(
         0.35, 0.02, 2.0,
         "held-out error of the model (mean absolute relative error) beyond which it is not believed at sizes that "
-        "were not tried: then, and where it is not known, one process of one role is tried, never a leap",
+        "were not tried: then, and where it is not known, one step of one role is tried, never a leap; where far more "
+        "processes than cores fill a host, half of them",
     )  # fmt: skip
     confidence_full: float = _setting(
         0.6, 0.0, 1.0,

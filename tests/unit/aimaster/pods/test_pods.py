@@ -82,7 +82,11 @@ def test_a_worker_whose_restarts_are_used_up_is_given_up_and_another_may_take_it
             assert told.notice.code == "given-up" and told.notice.text.startswith("worker-0 exited with code 1; ")
             [noted] = job.store.scalings()
             assert (noted.kind, noted.from_count, noted.to_count, noted.outcome) == ("given-up", 2, 1, "committed")
-            assert not noted.asked and "worker-0 exited with code 1" in noted.reason and it.master.scalings.ended == [noted]
+            assert (
+                not noted.asked
+                and "worker-0 exited with code 1" in noted.reason
+                and it.master.scalings.ended == [noted]
+            )
             await it.scale(workers=2)
             assert (await it.ended(2)).outcome == "committed"
             assert "worker-0" in it.backend.agents and not job.ending

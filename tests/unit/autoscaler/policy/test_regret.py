@@ -688,3 +688,16 @@ def test_a_way_back_in_the_trainers_counts_those_that_there_would_be():
     )  # fmt: skip
     assert (decision.action, decision.size) == ("scale", Size(2, 3)), decision.reason
     assert "the number of PS was set by hand since, and stays" in decision.reason
+
+
+@pytest.mark.parametrize("objective", ["fastest", "deadline"])
+def test_who_does_not_know_when_the_job_ends_is_not_late_and_a_trial_has_its_price(objective):
+    size = Size(1, 1)
+    seen = windows(Size(1, 0), 1000.0, 3.0, 6) + windows(size, 1900.0, 40.0, 3)
+    grew = fact(Change, 38.0, "scale-up", "worker", 0, 1, "committed", 8.0, decision=1, foretold=1900.0)
+    decision = decide(
+        fact(Observed, number=3, time=75.0, size=size, windows=tuple(seen), changes=(grew,), limits=Limits(1, 4, 0, 4),
+             progress=Progress(10**5, 0), first=Size(1, 0), objective=objective, deadline_seconds=3000.0, roles=uses(size)),
+        POLICY,
+    )  # fmt: skip
+    assert decision.action == "keep" and "to try it may cost 6.5 s, more than 2.5%" in decision.reason
