@@ -70,7 +70,6 @@ def test_what_this_job_cannot_show_is_shown_elsewhere():
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.usefixtures("groups_can_be_made")
 def test_every_field_that_a_rule_reads_is_filled_from_life(begin: Callable[..., RealJob]):
     job = begin(
