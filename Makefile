@@ -180,7 +180,7 @@ bench-stock: $(VENV)/installed-tf  ## Measure stock TensorFlow: step time, and s
 bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 	$(BIN)/python -m benchmarks.stock.run
 	$(BIN)/python -m benchmarks.scale_pause
-	$(BIN)/python -m benchmarks.fit --pauses
+	$(BIN)/python -m benchmarks.fit --pauses 2
 	$(BIN)/python -m benchmarks.dedup
 	$(BIN)/python -m benchmarks.cutting
 	$(BIN)/python -m benchmarks.control --scalings 50
