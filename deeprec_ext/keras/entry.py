@@ -85,10 +85,19 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     fitting = Fitting(trainer, door, milestones)
     saving = threading.local()
 
+    def check(model: Any) -> None:
+        """Raises RefusedError."""
+        if reason := refusal(model, makes, strategy):
+            trainer.refused(reason)
+            raise RefusedError(reason)
+
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
             if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
                 return original(model, force)
+            if kind == "train" and not fitting.is_under_way:  # train_on_batch
+                check(model)
+                fitting.tell_of_batches()
             name = f"{kind}_function"
             if isinstance(present := getattr(model, name), Steps) and not force:
                 return present
@@ -110,9 +119,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
 
     def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly():
-            if reason := refusal(model, makes, strategy):
-                trainer.refused(reason)
-                raise RefusedError(reason)
+            check(model)
             return fitting.fit(original, model, args, kwargs)
         return original(model, *args, **kwargs)
 

@@ -64,7 +64,6 @@ class Ledger:
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
         self._declared_by: dict[str, set[str]] = {}  # dataset -> names of roles, of this AIMaster's time
-        self._told_of_content: set[str] = set()  # datasets of which processes have different records
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
@@ -174,16 +173,21 @@ class Ledger:
         return dataset, ""
 
     def _compare_content(self, member: Member, dataset: Dataset, declared: pb.Dataset) -> None:
-        """Once a dataset: each process reads the records that it leases in its own copy of them."""
-        if declared.content == dataset.declaration.content or dataset.name in self._told_of_content:
+        """Each process reads the records that it leases in its own copy of them."""
+        if declared.content == dataset.declaration.content:
             return
-        self._told_of_content.add(dataset.name)
         text = (
-            f"dataset {dataset.name!r}: {member.name} has other records than the process that declared it. Each number is "
-            "trained once an epoch, by one process, as it stands there: load the same records in the same order everywhere "
-            "(seed what is random, and do not divide them by worker), or give fit a tf.data.Dataset of each process's own"
+            f"has other records as {dataset.name!r} than the process that declared it: each number is trained once an epoch, by "
+            "one process, as it stands there, so some records are trained several times, others never, and what the chief "
+            "holds back for a test may be trained elsewhere"
         )
-        self._job.event("warning", member.name, text=text)
+        remedy = (
+            "load the same records in the same order everywhere (seed what is random: train_test_split(random_state=...), and "
+            "do not divide them by worker), or give fit a tf.data.Dataset of each process's own"
+        )
+        self._job.notices.add(
+            member.name, pb.Notice(code="other-records", text=text, remedy=remedy), member.incarnation
+        )
 
     def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""

@@ -31,9 +31,13 @@ from deeprec_ext.keras.leased.sequences import turned
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
+from deeprec_ext.units import format_bytes
 
 log = logging.getLogger("deeprec_ext")
 
+
+LARGE_BYTES = 1 << 30
+"""Of a model: with less nobody minds who has all of it in memory."""
 
 SWAPPED = (
     "SwapEMAWeights exchanges all weights for a while, and where each process trains a pass of its own over the input of fit "
@@ -102,6 +106,7 @@ class Fitting:
     def __init__(self, home: Home, model: Model, milestones: Milestones) -> None:
         self._home, self._model, self._milestones = home, model, milestones
         self._count = self._under_way = 0
+        self._told_of_batches = False
         self._running: dict[int, Epochs] = {}
         self._fitted: set[int] = set()
 
@@ -132,6 +137,27 @@ class Fitting:
         finally:
             self._under_way -= 1
 
+    def tell_of_batches(self) -> None:
+        """The script calls `train_on_batch`: what it trains is nobody's to divide."""
+        if self._home.chief and not self._told_of_batches:
+            self._told_of_batches = True
+            self._home.notice(
+                "own-batches", "each process trains all batches that the script gives to train_on_batch",
+                "give each process its part (TF_CONFIG says which of how many it is), or call fit, whose records are divided "
+                "among the processes", mended=True,
+            )  # fmt: skip
+
+    def _tell_of_weights(self, model: Any, callbacks: Any) -> None:
+        """What is kept of the best epoch comes to the chief whole, however large it is."""
+        size = sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in model.weights) if model.built else 0
+        if self._home.chief and size >= LARGE_BYTES and roles.keep_weights(callbacks):
+            self._home.notice(
+                "keeps-weights", f"EarlyStopping(restore_best_weights=True) takes all weights, {format_bytes(size)}, into the "
+                "chief's memory at each better epoch, and puts them back at the end",
+                "leave restore_best_weights out, and keep the best by ModelCheckpoint(save_best_only=True), which is written "
+                "a piece at a time", mended=True,
+            )  # fmt: skip
+
     def _fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             given = inspect.signature(original).bind(model, *args, **kwargs)
@@ -141,6 +167,7 @@ class Fitting:
         words = dict(given.arguments)
         words.pop(next(iter(words)))
         as_given = dict(words)
+        self._tell_of_weights(model, words.get("callbacks"))
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
@@ -159,10 +186,14 @@ class Fitting:
             raise RefusedError(SWAPPED)
         validates = words.get("validation_data") is not None or bool(words.get("validation_split"))
         if validates or roles.has(callbacks, roles.DECIDE):
+            divided = isinstance(words["x"], tf.data.Dataset) and DIVIDED in eager.first_names(words["x"])
             self._home.notice(
-                "own-decisions", "each process validates, stops and changes its learning rate by the figures of its own pass",
-                "give fit arrays, a tf.data pipeline over files, elastic_dataset(files, ...), or steps_per_epoch: the chief "
-                "validates and decides for all then", mended=True,
+                "own-decisions",
+                "each process validates, stops and changes its learning rate by the epochs and figures of its own pass, also "
+                "one that comes later",
+                "decide by the step, as with a schedule of keras.optimizers.schedules, not by epochs" if divided
+                else "give fit arrays, a tf.data pipeline over files, elastic_dataset(files, ...), or steps_per_epoch: the "
+                "chief validates and decides for all then", mended=True,
             )  # fmt: skip
 
     def _input(self, words: dict[str, Any], wanted: Asked) -> Input | None:

@@ -20,12 +20,12 @@ from deeprec_ext.units import few
 
 log = logging.getLogger("deeprec_ext")
 
-WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "OrbaxCheckpoint")
-"""Callbacks that write files: the chief's do, others' would write over them."""
+WRITERS = ("ModelCheckpoint", "TensorBoard", "CSVLogger", "BackupAndRestore", "OrbaxCheckpoint", "RemoteMonitor")
+"""Callbacks that write files, or tell a server: the chief's do, others' would write over them."""
 
 
-DECIDE = ("EarlyStopping", "ReduceLROnPlateau")
-"""Callbacks that act on the figures of an epoch."""
+DECIDE = ("EarlyStopping", "ReduceLROnPlateau", "LearningRateScheduler")
+"""Callbacks that act on the figures of an epoch, or on its number."""
 
 SWAPS = ("SwapEMAWeights",)
 """Callbacks that write all weights, between epochs and around a validation: the chief's do. Nobody may train meanwhile."""
@@ -43,7 +43,7 @@ def of_a_worker(callbacks: Any) -> Any:
         if is_one_of(one, ("EarlyStopping",)):
             one.restore_best_weights = False
     callbacks = _without(callbacks, SWAPS, "the chief's alone, it writes into the model")
-    return _without(callbacks, WRITERS, "the chief's alone, it writes files")
+    return _without(callbacks, WRITERS, "the chief's alone, it writes for all")
 
 
 def in_the_job(callbacks: Any) -> Any:
@@ -67,6 +67,11 @@ def is_one_of(callback: Any, names: Sequence[str]) -> bool:
     return any(
         kind.__name__ in names and kind.__module__.startswith(("keras", "tf_keras")) for kind in type(callback).__mro__
     )
+
+
+def keep_weights(callbacks: Any) -> bool:
+    """Whether one takes all weights out of the model at its best epoch, to put them back at the end."""
+    return any(map(_keeps_weights, tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))))
 
 
 def _keeps_weights(callback: Any) -> bool:

@@ -6,6 +6,7 @@ elsewhere, and goes on where it has stopped.
 
 from __future__ import annotations
 
+import multiprocessing
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -16,6 +17,9 @@ import tensorflow as tf
 
 from deeprec_ext import env
 from deeprec_ext.keras.leased.weights import by_class
+
+APART = 1 << 30
+"""Numbers of batches are below this where a process begins in an input without end."""
 
 
 def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]:
@@ -33,7 +37,10 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
 
 def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     """Its elements as Keras 3 takes them, pass after pass."""
-    count = x.num_batches
+    count = _batches(x)
+    if count is None:  # it has no end; each process begins elsewhere in it
+        for number in range(seed % APART, 1 << 62):
+            yield _element(x[number], weigh)
     for number in range(1 << 62):
         x.on_epoch_begin()
         order = np.arange(count) + seed
@@ -42,6 +49,15 @@ def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
         for place in order:
             yield _element(x[int(place) % count], weigh)
         x.on_epoch_end()
+
+
+def _batches(x: Any) -> int | None:
+    """None: without end, as Keras has it where neither length nor number is known."""
+    try:
+        count = x.num_batches
+    except NotImplementedError:
+        return None
+    return None if count is None else int(count)
 
 
 def _element(given: Any, weigh: Any) -> tuple[Any, ...]:
@@ -55,17 +71,17 @@ def _going_on() -> Any:
 
     class GoingOn(tf.keras.utils.Sequence):  # type: ignore[misc]
         def __init__(self, x: Any, seed: int) -> None:
-            self._x, self._begin, self._used = x, seed % max(1, len(x)), 0
+            self._x, self._begin, self._used = x, seed % max(1, len(x)), multiprocessing.Value("q", 0, lock=False)
 
         def __len__(self) -> int:
             return len(self._x)
 
         def __getitem__(self, index: int) -> Any:
-            self._used = max(self._used, index + 1)
+            self._used.value = max(self._used.value, index + 1)  # it may be a process of Keras's pool that does so
             return self._x[(self._begin + index) % len(self._x)]
 
         def on_epoch_end(self) -> None:
             self._x.on_epoch_end()
-            self._begin, self._used = self._begin + self._used, 0
+            self._begin, self._used.value = self._begin + self._used.value, 0
 
     return GoingOn

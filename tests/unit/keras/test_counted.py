@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 from types import SimpleNamespace
 
 import numpy as np
@@ -197,6 +198,36 @@ class Numbered(Sequence):
 
     def on_epoch_end(self):
         self.passes += 1
+
+
+@pytest.mark.parametrize("without", ["None", "nothing"])
+def test_an_input_without_end_is_begun_elsewhere_by_each_process(without):
+    """Keras 3 reads a PyDataset of which no number of batches is known for ever."""
+
+    class Endless:
+        @property
+        def num_batches(self):
+            if without == "nothing":
+                raise NotImplementedError
+            return None
+
+        def __getitem__(self, place):
+            return place
+
+    read = sequences._endless(Endless(), True, 7, None)
+    assert [next(read)[0] for _ in range(4)] == [7, 8, 9, 10]
+
+
+@pytest.mark.skipif(models.KERAS != 2, reason="Keras 3 takes it as a generator")
+def test_what_a_pool_of_keras_reads_counts():
+    x, _ = turned(Numbered(), {"shuffle": False, "class_weight": None}, 2)
+    first, fork = x[0], multiprocessing.get_context("fork")
+    for _ in range(2):
+        child = fork.Process(target=lambda: [x[index] for index in range(3)])
+        child.start()
+        child.join(30)
+        x.on_epoch_end()
+    assert x[0] == (first + 6) % 10
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

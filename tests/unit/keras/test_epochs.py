@@ -14,7 +14,7 @@ from deeprec_ext.aimaster.ledger.ends import Ends
 from deeprec_ext.data import elastic_dataset, streams
 from deeprec_ext.data.local import LocalLedger
 from deeprec_ext.errors import RefusedError, UsageError
-from deeprec_ext.keras.leased import figures
+from deeprec_ext.keras.leased import figures, fitting
 from deeprec_ext.keras.leased.arrays import rows_of
 from deeprec_ext.units import once
 from tests.unit.keras import models
@@ -283,16 +283,41 @@ def test_a_stage_that_loses_the_order_is_refused(elastic, host, monkeypatch):
         compiled().fit(read.unbatch().batch(16), verbose=0)
 
 
-@pytest.mark.parametrize("words", [{}, {"validation_data": clicks(2)}, {"callbacks": ["EarlyStopping"]}])
+@pytest.mark.parametrize(
+    "words",
+    [{}, {"validation_data": clicks(2)}, {"callbacks": ["EarlyStopping"]}, {"callbacks": ["LearningRateScheduler"]}],
+)
 def test_who_trains_a_pass_of_its_own_decides_by_itself_which_is_said(elastic, host, words):
     elastic()
     data = tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32).take(-1)
     if "callbacks" in words:
-        words = {"callbacks": [keras.callbacks.EarlyStopping("loss")]}
+        given = {"EarlyStopping": "loss", "LearningRateScheduler": lambda epoch: 0.1}
+        words = {"callbacks": [getattr(keras.callbacks, name)(given[name]) for name in words["callbacks"]]}
     compiled().fit(data, verbose=0, **words)
     assert [code for code, *_ in host.notices] == ["own-pass", "own-decisions"][: 1 + bool(words)]
     compiled().fit(data, verbose=0, steps_per_epoch=3, **words)
     assert len(host.notices) == 1 + bool(words), "of steps that are divided the chief decides"
+
+
+def test_batches_of_the_script_are_trained_by_each_process_which_is_said(elastic, host):
+    elastic()
+    model, (x, y) = compiled(), clicks(1)
+    for _ in range(3):
+        model.train_on_batch(x[:8], y[:8])
+    assert [code for code, *_ in host.notices] == ["own-batches"]
+
+
+def test_who_keeps_the_best_weights_of_a_large_model_is_told_what_that_takes(elastic, host, monkeypatch):
+    elastic()
+    keeps = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    compiled().fit(*clicks(1), verbose=0, callbacks=[keeps])
+    assert host.notices == []
+    monkeypatch.setattr(fitting, "LARGE_BYTES", 100)
+    compiled().fit(*clicks(1), verbose=0, callbacks=[keras.callbacks.EarlyStopping("loss")])
+    assert host.notices == []
+    compiled().fit(*clicks(1), verbose=0, callbacks=[keeps])
+    [(code, text, *_)] = host.notices
+    assert code == "keeps-weights" and "takes all weights, " in text
 
 
 def test_any_other_input_is_told_to_be_a_pass_of_each_process(elastic, caplog):

@@ -31,6 +31,16 @@ def test_run_eagerly(elastic, host):
         tf.config.run_functions_eagerly(False)
 
 
+def test_batches_of_the_script_are_refused_as_fit_is(elastic, host):
+    elastic()
+    model = models.dense()
+    model.compile("sgd", "mse", run_eagerly=True)
+    x, y = next(iter(models.dataset(models.dense, 1)))
+    with pytest.raises(RefusedError, match="leave it out of compile"):
+        model.train_on_batch(x, y)
+    assert len(host.refusals) == 1
+
+
 def test_a_scope_of_tf_distribute(elastic, host):
     elastic()
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
