@@ -40,6 +40,7 @@ class Job(JobState):
         self.disk = DiskBackups(self, self.ledger)
         self.replicated = ReplicatedState(self, self.ledger)
         self.notices = Notices(self)
+        self.ledger.notice = self.notices.add
         self.unwritten = Unwritten(self)
         self.tell_quarantined()
 

@@ -59,6 +59,7 @@ class Ledger:
 
     def __init__(self, job: JobState) -> None:
         self._job = job
+        self.notice: Callable[[str, pb.Notice, str], None] = lambda role, said, incarnation: None
         job.suspects.distrusted = self.distrust
         self._tables = Tables(job.store)
         self._numbers = self._tables.numbers()
@@ -177,17 +178,15 @@ class Ledger:
         if declared.content == dataset.declaration.content:
             return
         text = (
-            f"has other records as {dataset.name!r} than the process that declared it: each number is trained once an epoch, by "
-            "one process, as it stands there, so some records are trained several times, others never, and what the chief "
+            f"has other records as {dataset.name!r} than the process that declared it: each number is trained once an epoch, "
+            "by one process, as it stands there, so some records are trained several times, others never, and what the chief "
             "holds back for a test may be trained elsewhere"
         )
         remedy = (
             "load the same records in the same order everywhere (seed what is random: train_test_split(random_state=...), and "
             "do not divide them by worker), or give fit a tf.data.Dataset of each process's own"
         )
-        self._job.notices.add(
-            member.name, pb.Notice(code="other-records", text=text, remedy=remedy), member.incarnation
-        )
+        self.notice(member.name, pb.Notice(code="other-records", text=text, remedy=remedy), member.incarnation)
 
     def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""

@@ -38,9 +38,9 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
 def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     """Its elements as Keras 3 takes them, pass after pass."""
     count = _batches(x)
-    if count is None:  # it has no end; each process begins elsewhere in it
-        for number in range(seed % APART, 1 << 62):
-            yield _element(x[number], weigh)
+    if count is None:  # each process begins elsewhere in it
+        yield from (_element(x[number], weigh) for number in range(seed % APART, 1 << 62))
+        return
     for number in range(1 << 62):
         x.on_epoch_begin()
         order = np.arange(count) + seed
