@@ -312,7 +312,7 @@ def test_who_keeps_the_best_weights_of_a_large_model_is_told_what_that_takes(ela
     keeps = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     compiled().fit(*clicks(1), verbose=0, callbacks=[keeps])
     assert host.notices == []
-    monkeypatch.setattr(fitting, "LARGE_BYTES", 100)
+    monkeypatch.setattr(fitting, "LARGE_BYTES", 50)
     compiled().fit(*clicks(1), verbose=0, callbacks=[keras.callbacks.EarlyStopping("loss")])
     assert host.notices == []
     compiled().fit(*clicks(1), verbose=0, callbacks=[keeps])
