@@ -164,7 +164,8 @@ class SessionPool:
             return None
 
         def packer(definition: bytes, run: passes.Run) -> passes.Packed | None:
-            if len(exported.index.upstream((*run.fetches, *run.targets))) < PACKED_NODES_MIN:
+            needed = exported.index.upstream((*run.fetches, *run.targets))
+            if len(needed) < PACKED_NODES_MIN or (context.pack != "on" and needed.isdisjoint(exported.updates)):
                 return None
             with without_collections():
                 placed = v1.GraphDef.FromString(definition)

@@ -88,14 +88,14 @@ class _Look:
 
     def __init__(self, index: GraphIndex, run: Run, here: str) -> None:
         self.names = reached(index, run)
-        self.processes = Processes(index, self.names, here)
+        self.processes = Processes(index, self.names, here, run.fed)
         self.crossings = find_crossings(index, self.names, self.processes, run)
         self.units = Units(index, self.names, run)
-        self._index = index
+        self._index, self._run = index, run
 
     @cached_property
     def conditions(self) -> Conditions:
-        return Conditions(self._index, self.units)
+        return Conditions(self._index, self.units, self._run)
 
 
 class _Packing:
@@ -116,7 +116,9 @@ class _Packing:
         if mode != "on" and not any(name in names for name in updates(self._index, variables_on_ps(self._index))):
             return "a run that trains nothing"
         tied = tie(self._index, names)
-        return f"a run that is tied to its session by a {tied}" if tied else ""
+        if tied:
+            return f"a run that is tied to its session by a {tied}"
+        return "" if self._now.units.ordered else "a run of which it is not known what follows what"
 
     def messages(self) -> int:
         return certain(self._now.crossings)
@@ -139,7 +141,7 @@ class _Packing:
 
     def _member(self, one: Crossing) -> Member:
         ids, row = self._shapes.looked_up(one.way.tensor) or ("", ())
-        there = bool(ids) and op_name(ids) in self._now.names and self._now.processes.of(op_name(ids)) == one.way.target
+        there = bool(ids) and op_name(ids) in self._now.names and self._now.processes.source(ids) == one.way.target
         return Member(one, self._sure(one), ids if there else "", row)
 
     def _sure(self, one: Crossing) -> tuple[int | None, ...]:
