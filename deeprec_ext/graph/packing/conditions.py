@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
-from deeprec_ext.graph.packing.reaching import Run, executed_and_given, full_name
+from deeprec_ext.graph.packing.reaching import Run, full_name
 
 _LOOP = "^loop"
 """With its name: the unit of the nodes of a loop; no node has such a name."""
@@ -26,11 +26,14 @@ Cases = frozenset[tuple[str, int]]
 
 
 class Units:
-    """The nodes of a run in an order in which each comes after what it needs, each loop as one."""
+    """The nodes of a run in an order in which each comes after what it needs, each loop as one.
 
-    def __init__(self, index: GraphIndex, names: Collection[str], run: Run) -> None:
-        self._index, self._names, self._run = index, names, run
-        self._executed, _ = executed_and_given(index, run)
+    Args:
+      names: those that it executes (`executed`), and those whose outputs it is fed.
+    """
+
+    def __init__(self, index: GraphIndex, names: Collection[str], executed: Collection[str], run: Run) -> None:
+        self._index, self._names, self._executed, self._run = index, names, executed, run
         self.loops: dict[str, str] = {}
         """Nodes that are in a loop, and their units."""
         self._members: dict[str, list[str]] = {}

@@ -42,14 +42,18 @@ class Crossing:
         return UNKNOWN not in (self.source, self.way.target)
 
 
-def find_crossings(index: GraphIndex, names: Collection[str], processes: Processes, run: Run) -> dict[Way, Crossing]:
+def find_crossings(
+    index: GraphIndex, names: Collection[str], processes: Processes, run: Run, executed: Collection[str] | None = None
+) -> dict[Way, Crossing]:
     """All that may be sent, in the order of the graph.
 
     Args:
       names: nodes that the run executes, and those whose outputs it is fed: what these would need is not sent.
+      executed: the first of them, where they are known.
     """
     found: dict[Way, Crossing] = {}
-    executed, _ = executed_and_given(index, run)
+    if executed is None:
+        executed, _ = executed_and_given(index, run)
     for name in index.nodes:
         if name not in executed:
             continue

@@ -66,17 +66,35 @@ class Member:
         return not (self.static or self.flat or self.ids)
 
 
-def send(index: GraphIndex, members: Sequence[Member], shapes: Shapes) -> None:
+class Constants:
+    """Those of all messages, each once for each process."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self._index = index
+        self._made: dict[tuple[str, int | tuple[int, ...]], str] = {}
+
+    def of(self, name: str, device: str, value: int | tuple[int, ...]) -> str:
+        """An int32; `name`: what it is called if there is none yet."""
+        key = device, value
+        if key not in self._made:
+            self._made[key] = constant(self._index, name, device, value, tf.int32)
+        return self._made[key]
+
+
+def send(index: GraphIndex, members: Sequence[Member], shapes: Shapes, constants: Constants) -> None:
     """Changes the graph: all of them, of one type and one way, become one message."""
     fixed = [one for one in members if one.static]
     loose = [one for one in members if not one.static]
-    message = _Message(index, [*fixed, *loose], shapes, len(loose))
+    message = _Message(index, [*fixed, *loose], shapes, len(loose), constants)
     message.put_together()
     message.take_apart()
 
 
 class _Message:
-    def __init__(self, index: GraphIndex, members: Sequence[Member], shapes: Shapes, loose: int) -> None:
+    def __init__(
+        self, index: GraphIndex, members: Sequence[Member], shapes: Shapes, loose: int, constants: Constants
+    ) -> None:
+        self._constants = constants
         self._index, self._members, self._shapes, self._loose = index, members, shapes, loose
         first = members[0].crossing
         dtype = shapes.dtype(first.way.tensor)
@@ -132,15 +150,15 @@ class _Message:
         if self._loose:
             ranks = [len(one.shape) for one in told]
             length = (self._loose + sum(ranks)) * (2 if self._dtype.size == 2 else 1)
-            known = constant(self._index, f"{name}_known", device, (length, *fixed), tf.int32)
+            known = self._constants.of(f"{name}_known", device, (length, *fixed))
             header = self._read_header(length)
             if told:
-                parts = constant(self._index, f"{name}_ranks", device, (self._loose, *ranks), tf.int32)
+                parts = self._constants.of(f"{name}_ranks", device, (self._loose, *ranks))
                 header = self._split(f"{name}_told", header, parts, 1 + len(told), INT32)
                 shapes = {id(one): f"{header}:{number}" for number, one in enumerate(told, 1)}
             sizes = self._concat(f"{name}_all", device, [known, header], INT32)
         else:
-            sizes = constant(self._index, f"{name}_known", device, tuple(fixed), tf.int32)
+            sizes = self._constants.of(f"{name}_known", device, tuple(fixed))
         count = len(self._members) + bool(self._loose)
         split = self._split(f"{name}_apart", self._sent, sizes, count, self._type)
         for number, one in enumerate(self._members, bool(self._loose)):
@@ -150,7 +168,7 @@ class _Message:
             use_instead(self._index, one.crossing, part)
 
     def _split(self, name: str, tensor: str, sizes: str, count: int, kind: AttrValue) -> str:
-        axis = constant(self._index, f"{name}_axis", self._target, 0, tf.int32)
+        axis = self._constants.of(f"{name}_axis", self._target, 0)
         return self._add(
             name, "SplitV", self._target, [tensor, sizes, axis], T=kind, Tlen=INT32, num_split=attributes.integer(count)
         )
@@ -160,7 +178,7 @@ class _Message:
         if one.static:
             return self._reshape(name, device, part, tuple(size or 0 for size in one.shape))
         if one.ids:
-            row = constant(self._index, f"{name}_row", device, one.row, tf.int32)
+            row = self._constants.of(f"{name}_row", device, one.row)
             wanted = self._concat(f"{name}_shape", device, [self._shape_of(one.ids), row], INT32)
         return self._add(name, "Reshape", device, [part, wanted], T=self._type, Tshape=INT32)
 
@@ -175,8 +193,8 @@ class _Message:
     def _read_header(self, length: int) -> str:
         """int32, one for each tensor of unknown size."""
         device, name = self._target, self._name
-        begin = constant(self._index, f"{name}_begin", device, (0,), tf.int32)
-        size = constant(self._index, f"{name}_length", device, (length,), tf.int32)
+        begin = self._constants.of(f"{name}_begin", device, (0,))
+        size = self._constants.of(f"{name}_length", device, (length,))
         head = self._add(f"{name}_head", "Slice", device, [self._sent, begin, size], T=self._type, Index=INT32)
         if self._dtype == tf.int32:
             return head
@@ -192,12 +210,12 @@ class _Message:
         return self._add(f"{op_name(tensor)}_bits", "Bitcast", device, [tensor], T=source, type=target)
 
     def _reshape(self, name: str, device: str, tensor: str, shape: tuple[int, ...]) -> str:
-        wanted = constant(self._index, f"{name}_shape", device, shape, tf.int32)
+        wanted = self._constants.of(f"{name}_shape", device, shape)
         kind = self._type
         return self._add(name, "Reshape", device, [tensor, wanted], T=kind, Tshape=INT32)
 
     def _concat(self, name: str, device: str, parts: Sequence[str], kind: AttrValue) -> str:
-        axis = constant(self._index, f"{name}_axis", device, 0, tf.int32)
+        axis = self._constants.of(f"{name}_axis", device, 0)
         count = attributes.integer(len(parts))
         return self._add(name, "ConcatV2", device, [*parts, axis], T=kind, N=count, Tidx=INT32)
 

@@ -14,9 +14,9 @@ from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
 from deeprec_ext.graph.packing.conditions import Conditions, Units
 from deeprec_ext.graph.packing.crossings import Crossing, certain, find_crossings
-from deeprec_ext.graph.packing.messages import TYPES, Member, send
+from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
 from deeprec_ext.graph.packing.processes import Processes
-from deeprec_ext.graph.packing.reaching import Run, part_of, reached
+from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
 from deeprec_ext.graph.packing.readiness import Readiness, answered
 from deeprec_ext.graph.packing.shapes import Shape, Shapes, Told, elements
 from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
@@ -87,11 +87,15 @@ class _Look:
     """The run as it is at one moment."""
 
     def __init__(self, index: GraphIndex, run: Run, here: str) -> None:
-        self.names = reached(index, run)
+        executed, given = executed_and_given(index, run)
+        self.names = executed | given
         self.processes = Processes(index, self.names, here, run.fed)
-        self.crossings = find_crossings(index, self.names, self.processes, run)
-        self.units = Units(index, self.names, run)
-        self._index, self._run = index, run
+        self.crossings = find_crossings(index, self.names, self.processes, run, executed)
+        self._index, self._run, self._executed = index, run, executed
+
+    @cached_property
+    def units(self) -> Units:
+        return Units(self._index, self.names, self._executed, self._run)
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -134,8 +138,9 @@ class _Packing:
         self._answered = answered(index, now.units, now.processes)
         groups = [group for group in readiness.together(self._kind, self._patient) if len(group) > 1]
         tensors, messages = sum(map(len, groups)), len(groups)
+        constants = Constants(index)
         for members in [list(map(self._member, group)) for group in groups]:  # all of them as the graph is now
-            send(index, members, self._shapes)
+            send(index, members, self._shapes, constants)
         self._look_again()
         return f"{tensors} tensors in {messages}, {copied} constants not sent, {spared} sent once instead of twice"
 
