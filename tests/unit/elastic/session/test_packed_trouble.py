@@ -11,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext import graph as passes  # noqa: E402
-from deeprec_ext.elastic.session import packed  # noqa: E402
+from deeprec_ext.elastic.session import packed, pool  # noqa: E402
 from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
 from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic  # noqa: E402
 
@@ -148,6 +148,24 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
         assert saver is not None and asked == []
         session.run(train, given)
         assert len(asked) == 1 and train.name in asked[0]
+        session.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_a_large_run_is_packed_by_order_alone(mode, monkeypatch):
+    """To import it holds up training."""
+    monkeypatch.setattr(pool, "PACKED_NODES_MAX", 100)
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, _ = step(lambda number: fed[:, number])
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        host.pack = mode
+        host.set(cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
+        session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+        assert packed_of(session, train) == [mode == "on"]
         session.close()
 
 
