@@ -4,12 +4,17 @@
     python -m benchmarks.packing --cut 1,8 --ps 1,2     # DeepFM's tables in eight parts as well, one PS too
     python -m benchmarks.packing --latency 0.5          # half a millisecond each way between trainer and PS; as root
     python -m benchmarks.packing --models small --optimizer adam --json
+    python -m benchmarks.packing --prepare --models deepfm,wide_deep    # what it adds to preparing a session for a change
 
 The models are those of `examples/deepfm_criteo` and `examples/census_wide_deep`, and a smaller DeepFM (`models.py`); the number
 of records of a batch is not known to the graph, as it is with most input. The PS are processes of their own, over loopback. The
 baseline is stock TensorFlow as one would write it by hand: no pass of ours has seen its graph. Stock and packed sessions work
 on the same variables and take turns in blocks of steps. Told are medians of a step, and of each pair of blocks packed ÷ stock:
 the median and the quartiles; of processor time too, of trainer and PS together (the kernel tells it in hundredths of a second).
+
+With `--prepare` no step is made: a session is placed and its step compiled, as before a change, packed and not, taking turns.
+Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser, which is never
+packed. It comes first where a graph has 4 000 operations and more.
 
 Loopback is where a message costs least. With `--latency`, trainer and PS are in network namespaces of their own, and packets go
 through a process that keeps them (`latency.py`), which needs some of the processor too: that it does not count as a step's.
@@ -25,6 +30,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -105,7 +111,25 @@ def small(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[],
     return lambda: models.build(*given(pool), size, OPTIMIZERS[arguments.optimizer]()).train
 
 
-MODELS = {"deepfm": deepfm, "census": census, "small": small}
+def wide_deep(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[], Any]:
+    """Of real size, with input and partitions of its own; to be prepared, not to be run."""
+    from benchmarks.real_graphs import wide_deep as script
+
+    given = argparse.Namespace(
+        batch=batch, buckets=10_000, dim=16, deep_parts=script.DEEP_PARTS, table_parts=script.TABLE_PARTS
+    )
+
+    def build() -> Any:
+        features, clicked = script.read(given, 0)
+        logits = script.logits_of(features, given)
+        return script.train_op_of(
+            tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=clicked, logits=logits))
+        )
+
+    return build
+
+
+MODELS = {"deepfm": deepfm, "census": census, "small": small, "wide_deep": wide_deep}
 
 
 def graph_of(build: Callable[[], Any], ps: int) -> tuple[tf.Graph, str, str]:
@@ -227,6 +251,47 @@ def measure(model: str, ps: int, batch: int, parts: int, arguments: argparse.Nam
     return found
 
 
+def prepare(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What it takes to prepare a session for another view, as `elastic/session/pool.py` does it."""
+    from deeprec_ext.elastic.session.placed import PlacedSession, Signature
+
+    graph, _, train = graph_of(MODELS[model](arguments, batch, parts), ps)
+    definition, told_of = graph.as_graph_def(), told_by(graph)
+
+    def packer(placed: bytes, run: Run) -> Packed:
+        return pack(v1.GraphDef.FromString(placed), run, WORKER, arguments.pack, told_of)
+
+    ways = {"plain": (False, None), "packed": (False, packer), "quick": (True, None)}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    detail, order = "", list(ways)
+    with cluster(ps, None) as (target, config, processes):
+        for number in range(arguments.prepared + 1):  # the first of each is not counted
+            for name in order:
+                quick, with_packer = ways[name]
+                before, began = cpu_seconds(processes), time.perf_counter()
+                context = Context(tuple(range(ps)), worker_device=WORKER, swaps=number)
+                rewritten = rewrite(definition, context)
+                placed = PlacedSession(
+                    name, rewritten, target, config, threading.Event(), quick=quick, packer=with_packer
+                )
+                placed.callable(Signature((), (), (train,)))
+                if number:
+                    seconds[name].append(time.perf_counter() - began)
+                    cpu[name].append(cpu_seconds(processes) - before)
+                detail = placed.reports[-1].detail if name == "packed" else detail
+                placed.close(timeout_seconds=60.0)
+            order.reverse()
+    found: dict[str, Any] = {"model": model, "ps": ps, "operations": len(definition.node), "packed": detail}
+    for name in ways:
+        found[f"{name}_s"] = round(statistics.median(seconds[name]), 2)
+        found[f"{name}_cpu_s"] = round(statistics.median(cpu[name]), 2)
+    for name, values in (("time", seconds), ("cpu", cpu)):
+        ratios = [mine / plain for mine, plain in zip(values["packed"], values["plain"])]
+        found[name] = [round(one, 2) for one in statistics.quantiles(ratios, n=4)]
+    return found
+
+
 COLUMNS = (
     "model",
     "ps",
@@ -271,7 +336,13 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adagrad", help="of `small`")
     parser.add_argument("--dedup", choices=["on", "auto", "off"], default="off")
     parser.add_argument("--pack", choices=["on", "auto"], default="auto")
+    parser.add_argument("--prepare", action="store_true", help="measure the preparing of a session instead of steps")
+    parser.add_argument("--prepared", type=int, default=7, help="with --prepare: so many of each kind")
     arguments = parser.parse_args()
+    if arguments.prepare:
+        for model in arguments.models:
+            print(json.dumps(prepare(model, arguments.ps[0], arguments.batches[-1], 1, arguments)), flush=True)
+        os._exit(0)
     with contextlib.ExitStack() as stack:
         far = stack.enter_context(latency.far_away(arguments.latency)) if arguments.latency else None
         trip = latency.round_trip(far) if far is not None else 0.0

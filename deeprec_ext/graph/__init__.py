@@ -15,7 +15,7 @@ from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
-from deeprec_ext.graph.packing import Packed, Run, Told, pack, told_by
+from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, told_by
 from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
@@ -23,7 +23,7 @@ from deeprec_ext.graph.seeds import seed_apart
 from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 from deeprec_ext.graph.trace import read_trace, role_by_view
-from deeprec_ext.graph.training import Training, training
+from deeprec_ext.graph.training import Training, training, updates
 from deeprec_ext.graph.writes import variables_on_ps
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "describe",
     "divided_of",
     "feeds",
+    "is_of_packing",
     "make_lazy",
     "model_of",
     "name_devices",
@@ -72,5 +73,6 @@ __all__ = [
     "told_by",
     "training",
     "unregister_pass",
+    "updates",
     "variables_on_ps",
 ]

@@ -41,7 +41,7 @@ def _convert(index: GraphIndex, name: str) -> str:
 def _stop(index: GraphIndex, node: NodeDef) -> str | None:
     """Adds what ends the threads of an iterator; None: of its records no empty dataset can be made."""
     types, shapes = node.attr["output_types"].list.type, node.attr["output_shapes"].list.shape
-    if len(types) != len(shapes) or any(tf.as_dtype(dtype) in (tf.variant, tf.resource) for dtype in types):
+    if len(types) != len(shapes) or any(tf.as_dtype(dtype) == tf.resource for dtype in types):
         return None
     parts = []
     for number, (dtype, shape) in enumerate(zip(types, shapes)):

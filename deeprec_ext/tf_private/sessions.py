@@ -191,6 +191,11 @@ class Compiled(v1.Session._Callable):  # type: ignore[misc]
     def __del__(self) -> None:
         pass
 
+    @property
+    def session(self) -> OwnSession:
+        """Where it is compiled."""
+        return self._session
+
     def release(self) -> None:
         """May wait; not while it is run."""
         super().__del__()

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from deeprec_ext.elastic.runtime.trimming import trim
-from deeprec_ext.elastic.session.packed import REFUSED, PackedRuns, Packer
+from deeprec_ext.elastic.session.packed import GONE, PackedRunError, PackedRuns, Packer, is_ours
 from deeprec_ext.elastic.session.probe import Probe
 from deeprec_ext.graph import Report, Rewritten, Run
 from deeprec_ext.tf_private.c_graph import import_definition
@@ -129,7 +129,9 @@ class PlacedSession:
             return self._session.compile(options)
         try:
             return packed.compile(options)
-        except REFUSED as error:
+        except GONE:
+            raise
+        except tf.errors.OpError as error:
             log.warning("a run is not packed, since TensorFlow does not compile it: %s", str(error)[:500])
             self._packed.refuse(run)
             return self._session.compile(options)
@@ -167,15 +169,31 @@ class PlacedSession:
             if self._shut:
                 raise ExchangedError
             self._running += 1
+        made = None
         try:
             made = self.callable(signature)
             probe = self.probe
             if probe is not None and probe.armed and signature == probe.signature:
                 return probe.run(made, values)
             return made(*values) or []
+        except tf.errors.OpError as error:
+            if made is None or made.session is self._session or not is_ours(error):
+                raise
+            self._unpack(signature, error)
+            raise PackedRunError(None, None, error.message) from error
         finally:
             with self._lock:
                 self._running -= 1
+
+    def _unpack(self, signature: Signature, error: tf.errors.OpError) -> None:
+        """It is compiled again as it is, and no more traced."""
+        log.warning("a run is not packed any more, since it failed in what packs it: %s", str(error)[:500])
+        assert self._packed is not None
+        self._packed.refuse(self.run_of(signature))
+        with self._lock:
+            self._callables.pop(signature, None)
+            if self.probe is not None and self.probe.signature == signature:
+                self.probe.armed, self.probe.broken = False, True
 
     def attach(self, probe: Probe) -> bool:
         """Whether the session takes it; it does not when its end has begun."""

@@ -42,6 +42,10 @@ stands still, is made in two goes: first without TensorFlow's graph optimiser, a
 PACKED_NODES_MIN = 64
 """A run of fewer operations is no training step that anything could be packed in."""
 
+PACKED_NODES_MAX = 3000
+"""A run of more operations is packed with `on` alone: packing ties together what `c_graph` would import in pieces, and in one
+piece 12 500 nodes hold the interpreter, and with it the training thread, for two seconds."""
+
 HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
 """How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
 for it at most before it makes one itself."""
@@ -164,7 +168,10 @@ class SessionPool:
             return None
 
         def packer(definition: bytes, run: passes.Run) -> passes.Packed | None:
-            if len(exported.index.upstream((*run.fetches, *run.targets))) < PACKED_NODES_MIN:
+            needed = exported.index.upstream((*run.fetches, *run.targets))
+            if len(needed) < PACKED_NODES_MIN:
+                return None
+            if context.pack != "on" and (len(needed) > PACKED_NODES_MAX or needed.isdisjoint(exported.updates)):
                 return None
             with without_collections():
                 placed = v1.GraphDef.FromString(definition)

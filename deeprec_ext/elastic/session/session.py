@@ -21,6 +21,7 @@ from deeprec_ext.elastic.session.feeding import Feeding, Run
 from deeprec_ext.elastic.session.host import SessionHost, Wanted
 from deeprec_ext.elastic.session.iterators import Iterators
 from deeprec_ext.elastic.session.overwriting import restrained
+from deeprec_ext.elastic.session.packed import PackedRunError
 from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature
 from deeprec_ext.elastic.session.pool import SessionPool
 from deeprec_ext.elastic.session.probe import TraceFailedError
@@ -276,9 +277,9 @@ class ElasticSession(DivertedSession):
         self._iterators.suspect(call.facts)
         return True
 
-    def _trace_failed(self, call: _Call, error: Exception) -> bool:
+    def _failed_beside(self, call: _Call, error: Exception) -> bool:
         """The ordinary way tells whether a PS is gone."""
-        log.info("a traced step failed (%s); it is run again", str(error)[:200])
+        log.info("a traced or packed step failed (%s); it is run again as it is", str(error)[:200])
         self._iterators.suspect(call.facts)
         return True
 
@@ -296,7 +297,7 @@ class ElasticSession(DivertedSession):
         ((ExchangedError,), _exchanged),
         ((tf.errors.OutOfRangeError,), _data_goes_on),
         ((tf.errors.AbortedError,), _refused_by_number),
-        ((TraceFailedError,), _trace_failed),
+        ((TraceFailedError, PackedRunError), _failed_beside),
         ((*LOST, *STALE), _another_view),
     )
     """What a run ended with, and whether it is made again, asked in this order."""

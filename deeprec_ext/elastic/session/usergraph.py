@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -74,6 +75,11 @@ class Exported:
     lazy: bool = False
     model: passes.Model | None = None
     """Once it was asked for."""
+
+    @cached_property
+    def updates(self) -> frozenset[str]:
+        """Ops that train what is on the PS: a run without one of them trains nothing."""
+        return frozenset(passes.updates(self.index, passes.variables_on_ps(self.index)))
 
 
 class UserGraph:

@@ -16,8 +16,9 @@ knows nothing of it.
 
 from __future__ import annotations
 
+from deeprec_ext.graph.packing.messages import is_of_packing
 from deeprec_ext.graph.packing.pack import LEAST_SAVED, NAME, Packed, pack
 from deeprec_ext.graph.packing.reaching import Run
 from deeprec_ext.graph.packing.shapes import Told, told_by
 
-__all__ = ["LEAST_SAVED", "NAME", "Packed", "Run", "Told", "pack", "told_by"]
+__all__ = ["LEAST_SAVED", "NAME", "Packed", "Run", "Told", "is_of_packing", "pack", "told_by"]

@@ -1,7 +1,7 @@
 """Under which conditions a tensor has a value: what comes out of a `Switch` has none on the branch that is not taken.
 
 A message of which one tensor has none has none at all. So only tensors travel together that have a value in the same cases.
-Loops are one unit here: all nodes between an `Enter` and an `Exit`, which nothing is packed into.
+A loop is one unit here, with those that are in it: the nodes between its `Enter`s and its `Exit`s, of which nothing is packed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from functools import cached_property
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
 from deeprec_ext.graph.packing.reaching import Run, full_name
 
-LOOPS = "^loops"
-"""The unit of all nodes of loops; no node has such a name."""
+_LOOP = "^loop"
+"""With its name: the unit of the nodes of a loop; no node has such a name."""
 
+_ENTERS, _EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 _SWITCHES = frozenset({"Switch", "RefSwitch"})
 _MERGES = frozenset({"Merge", "RefMerge"})
 _FAR = 8
@@ -25,33 +26,55 @@ Cases = frozenset[tuple[str, int]]
 
 
 class Units:
-    """The nodes of a run in an order in which each comes after what it needs, loops as one."""
+    """The nodes of a run in an order in which each comes after what it needs, each loop as one.
 
-    def __init__(self, index: GraphIndex, names: Collection[str], run: Run) -> None:
-        self._index, self._names, self._run = index, names, run
-        self.loops = self._in_loops()
+    Args:
+      names: those that it executes (`executed`), and those whose outputs it is fed.
+    """
 
-    def _in_loops(self) -> set[str]:
+    def __init__(self, index: GraphIndex, names: Collection[str], executed: Collection[str], run: Run) -> None:
+        self._index, self._names, self._executed, self._run = index, names, executed, run
+        self.loops: dict[str, str] = {}
+        """Nodes that are in a loop, and their units."""
+        self._members: dict[str, list[str]] = {}
+        frames = self._frames()
+        for name in sorted(frames):
+            unit = self.loops[name] = _LOOP + frames[name][0]  # the outermost one
+            self._members.setdefault(unit, []).append(name)
+
+    def _frames(self) -> dict[str, tuple[str, ...]]:
+        """Of each node in a loop: names of the loops that it is in, from the outermost on."""
         index, names = self._index, self._names
-        enters = [name for name in names if index.nodes[name].op in ("Enter", "RefEnter")]
-        if not enters:
-            return set()
-        ends = ("Exit", "RefExit", "NextIteration", "RefNextIteration")
-        upstream = index.upstream(name for name in names if index.nodes[name].op in ends)
-        stack, inside = list(enters), set(enters)
+        found: dict[str, tuple[str, ...]] = {}
+        stack = [name for name in names if index.nodes[name].op in _ENTERS]
         while stack:
-            for consumer, _ in index.consumers(stack.pop()):
-                if consumer.name in upstream and consumer.name in names and consumer.name not in inside:
-                    inside.add(consumer.name)
-                    stack.append(consumer.name)
-        return inside
+            name = stack.pop()
+            node = index.nodes[name]
+            around = max((self._leaves(tensor, found) for tensor in index.inputs(name)), key=len, default=())
+            frame = (*around, node.attr["frame_name"].s.decode()) if node.op in _ENTERS else around
+            if len(frame) > len(found.get(name, ())):
+                found[name] = frame
+                stack.extend(consumer.name for consumer, _ in index.consumers(name) if consumer.name in names)
+        return found
+
+    def _leaves(self, tensor: str, frames: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """The loops in which a tensor is."""
+        name = op_name(tensor)
+        frame = frames.get(name, ()) if name in self._names and full_name(tensor) not in self._run.fed else ()
+        return frame[:-1] if self._index.nodes[name].op in _EXITS else frame
 
     def of(self, name: str) -> str:
-        return LOOPS if name in self.loops else name
+        return self.loops.get(name, name)
+
+    def members(self, unit: str) -> Sequence[str]:
+        """Its nodes."""
+        return self._members.get(unit) or (unit,)
 
     def inputs(self, name: str) -> list[str]:
-        """Of a node, without what is fed."""
+        """Of a node, without what is fed; none of a node whose outputs are."""
         fed, names = self._run.fed, self._names
+        if name not in self._executed:
+            return []
         return [
             tensor for tensor in self._index.inputs(name) if full_name(tensor) not in fed and op_name(tensor) in names
         ]
@@ -77,21 +100,28 @@ class Units:
                     ready.append(after)
         return ready
 
+    @property
+    def ordered(self) -> bool:
+        """Whether there is such an order; else nothing can be said of the run."""
+        return len(self.order) == len({self.of(name) for name in self._names})
+
 
 class Conditions:
-    def __init__(self, index: GraphIndex, units: Units) -> None:
-        self._index, self._units = index, units
+    def __init__(self, index: GraphIndex, units: Units, run: Run) -> None:
+        self._index, self._units, self._fed = index, units, run.fed
         self._known: dict[str, Cases | None] = {}
         for unit in units.order:
-            self._known[unit] = self._of_loops() if unit == LOOPS else self._of_node(unit)
+            self._known[unit] = self._of_loop(unit) if is_loop(unit) else self._of_node(unit)
 
     def of(self, tensor: str) -> Cases | None:
         """None: nobody knows."""
+        if full_name(tensor) in self._fed:
+            return _ALWAYS
         name = op_name(tensor)
         unit = self._units.of(name)
-        known = self._known.get(unit, _ALWAYS)  # what is fed is there
+        known = self._known.get(unit)
         node = self._index.nodes[name]
-        if known is None or tensor[0] == "^" or unit == LOOPS or node.op not in _SWITCHES:
+        if known is None or tensor[0] == "^" or is_loop(unit) or node.op not in _SWITCHES:
             return known
         return known | {(self._condition(self._index.inputs(name)[1]), output_number(tensor))}
 
@@ -99,7 +129,7 @@ class Conditions:
         """`tf.cond` hands its condition on before most of its switches take it."""
         for _ in range(_FAR):
             node = self._index.nodes[op_name(tensor)]
-            if node.op != "Identity":
+            if node.op != "Identity" or full_name(tensor) in self._fed:
                 break
             tensor = self._index.inputs(node.name)[0]
         return full_name(tensor)
@@ -115,16 +145,21 @@ class Conditions:
         waits = _all([self.of(tensor) for tensor in inputs if tensor[0] == "^"])
         return merged | waits if waits is not None else None
 
-    def _of_loops(self) -> Cases | None:
-        """What comes out of loops is there if all that goes in is, and nothing in them depends on anything but the loop."""
-        for name in self._units.loops:
+    def _of_loop(self, unit: str) -> Cases | None:
+        """What comes out of a loop is there if all that goes in is, and nothing in it depends on anything but the loop."""
+        for name in self._units.members(unit):
             node = self._index.nodes[name]
             if node.op in _SWITCHES and self._index.nodes[op_name(self._index.inputs(name)[1])].op != "LoopCond":
                 return None
             for tensor in self._units.inputs(name):
-                if self._units.of(op_name(tensor)) != LOOPS and self.of(tensor) != _ALWAYS:
+                if self._units.of(op_name(tensor)) != unit and self.of(tensor) != _ALWAYS:
                     return None
         return _ALWAYS
+
+
+def is_loop(unit: str) -> bool:
+    """Or a node."""
+    return unit[0] == "^"
 
 
 def _all(parts: Sequence[Cases | None]) -> Cases | None:

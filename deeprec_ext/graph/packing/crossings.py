@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.packing.processes import UNKNOWN, Processes
-from deeprec_ext.graph.packing.reaching import Run, full_name
+from deeprec_ext.graph.packing.reaching import Run, executed_and_given, full_name
 
 
 class Way(NamedTuple):
@@ -42,21 +42,26 @@ class Crossing:
         return UNKNOWN not in (self.source, self.way.target)
 
 
-def find_crossings(index: GraphIndex, names: Collection[str], processes: Processes, run: Run) -> dict[Way, Crossing]:
+def find_crossings(
+    index: GraphIndex, names: Collection[str], processes: Processes, run: Run, executed: Collection[str] | None = None
+) -> dict[Way, Crossing]:
     """All that may be sent, in the order of the graph.
 
     Args:
-      names: nodes of the run.
+      names: nodes that the run executes, and those whose outputs it is fed: what these would need is not sent.
+      executed: the first of them, where they are known.
     """
     found: dict[Way, Crossing] = {}
+    if executed is None:
+        executed, _ = executed_and_given(index, run)
     for name in index.nodes:
-        if name not in names:
+        if name not in executed:
             continue
         for number, tensor in enumerate(index.inputs(name)):
             if op_name(tensor) in names and processes.crosses(tensor, name):
                 way = Way(full_name(tensor), processes.of(name))
                 if way not in found:
-                    found[way] = Crossing(way, processes.of(op_name(tensor)))
+                    found[way] = Crossing(way, processes.source(tensor))
                 found[way].uses.append((name, number))
     return found
 

@@ -1,18 +1,20 @@
 """One message made of many tensors, and taken apart again.
 
-    source:  [sizes of what is of unknown size] + every tensor, made flat  →  ConcatV2
+    source:  [sizes and shapes that are not known] + every tensor, made flat  →  ConcatV2
     target:  SplitV by these sizes  →  each tensor in its shape
 
 The last bit of a sum depends on its order, and TensorFlow's optimiser chooses that: by the names of what is added up, and by
 what it knows of shapes. So what is taken apart has a name that sorts as the old one (`instead`), and rows that were looked up
 get their shape from the ids, as the look-up itself gives it.
 
-Sizes that are known are in the graph; those that are not, one number for each tensor, travel in the message itself, as bits of
-its type. Bits are copied and nothing is computed, so whatever a float is, it arrives as it was.
+Sizes that are known are in the graph; those that are not travel in the message itself, as bits of its type: one number for
+each tensor, and its shape, where that does not follow from ids: what a script says with `set_shape` of any dimension may hold
+for most batches only. Bits are copied and nothing is computed, so whatever a float is, it arrives as it was.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +31,14 @@ from deeprec_ext.graph.partitioning.parts import INT32, INT64, constant
 
 TYPES = frozenset({tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64})
 """Those in which a number can travel as bits."""
+
+
+_MADE = re.compile(r"__(packed|flat)(_|$)|-unpacked(_|$)")
+
+
+def is_of_packing(name: str) -> bool:
+    """Whether an op has a name as those have that put together here or take apart."""
+    return _MADE.search(name) is not None
 
 
 @dataclass(frozen=True)
@@ -50,18 +60,41 @@ class Member:
     def flat(self) -> bool:
         return len(self.shape) == 1
 
+    @property
+    def told(self) -> bool:
+        """Whether its shape travels with it."""
+        return not (self.static or self.flat or self.ids)
 
-def send(index: GraphIndex, members: Sequence[Member], shapes: Shapes) -> None:
+
+class Constants:
+    """Those of all messages, each once for each process."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self._index = index
+        self._made: dict[tuple[str, int | tuple[int, ...]], str] = {}
+
+    def of(self, name: str, device: str, value: int | tuple[int, ...]) -> str:
+        """An int32; `name`: what it is called if there is none yet."""
+        key = device, value
+        if key not in self._made:
+            self._made[key] = constant(self._index, name, device, value, tf.int32)
+        return self._made[key]
+
+
+def send(index: GraphIndex, members: Sequence[Member], shapes: Shapes, constants: Constants) -> None:
     """Changes the graph: all of them, of one type and one way, become one message."""
     fixed = [one for one in members if one.static]
     loose = [one for one in members if not one.static]
-    message = _Message(index, [*fixed, *loose], shapes, len(loose))
+    message = _Message(index, [*fixed, *loose], shapes, len(loose), constants)
     message.put_together()
     message.take_apart()
 
 
 class _Message:
-    def __init__(self, index: GraphIndex, members: Sequence[Member], shapes: Shapes, loose: int) -> None:
+    def __init__(
+        self, index: GraphIndex, members: Sequence[Member], shapes: Shapes, loose: int, constants: Constants
+    ) -> None:
+        self._constants = constants
         self._index, self._members, self._shapes, self._loose = index, members, shapes, loose
         first = members[0].crossing
         dtype = shapes.dtype(first.way.tensor)
@@ -84,22 +117,16 @@ class _Message:
         return self._reshape(f"{one.crossing.op}__flat", self._source, tensor, (-1,))
 
     def _header(self) -> str:
-        """The sizes as bits of the message's type."""
-        sizes = [
-            self._add(
-                f"{one.crossing.op}__size",
-                "Size",
-                self._source,
-                [one.crossing.way.tensor],
-                T=self._type,
-                out_type=INT32,
-            )
-            for one in self._members[len(self._members) - self._loose :]
-        ]
+        """Sizes and shapes as bits of the message's type."""
+        members, name = self._members[len(self._members) - self._loose :], self._name
+        sizes = [self._asked("Size", one) for one in members]
         packed = self._add(
-            f"{self._name}_sizes", "Pack", self._source, sizes, T=INT32, N=attributes.integer(len(sizes)),
+            f"{name}_sizes", "Pack", self._source, sizes, T=INT32, N=attributes.integer(len(sizes)),
             axis=attributes.integer(0),
         )  # fmt: skip
+        shapes = [self._asked("Shape", one) for one in members if one.told]
+        if shapes:
+            packed = self._concat(f"{name}_header", self._source, [packed, *shapes], INT32)
         if self._dtype == tf.int32:
             return packed
         if self._dtype.size == 8:
@@ -110,33 +137,49 @@ class _Message:
             return packed
         return self._reshape(f"{self._name}_row", self._source, packed, (-1,))
 
+    def _asked(self, op: str, one: Member) -> str:
+        tensor = one.crossing.way.tensor
+        name = f"{one.crossing.op}__{op.lower()}"
+        return self._add(name, op, self._source, [tensor], T=self._type, out_type=INT32)
+
     def take_apart(self) -> None:
         fixed = [elements(one.shape, 0) for one in self._members if one.static]
         device, name = self._target, self._name
+        told = [one for one in self._members if one.told]
+        shapes: dict[int, str] = {}
         if self._loose:
-            length = self._loose * (2 if self._dtype.size == 2 else 1)
-            known = constant(self._index, f"{name}_known", device, (length, *fixed), tf.int32)
-            sizes = self._concat(f"{name}_all", device, [known, self._read_header(length)], INT32)
+            ranks = [len(one.shape) for one in told]
+            length = (self._loose + sum(ranks)) * (2 if self._dtype.size == 2 else 1)
+            known = self._constants.of(f"{name}_known", device, (length, *fixed))
+            header = self._read_header(length)
+            if told:
+                parts = self._constants.of(f"{name}_ranks", device, (self._loose, *ranks))
+                header = self._split(f"{name}_told", header, parts, 1 + len(told), INT32)
+                shapes = {id(one): f"{header}:{number}" for number, one in enumerate(told, 1)}
+            sizes = self._concat(f"{name}_all", device, [known, header], INT32)
         else:
-            sizes = constant(self._index, f"{name}_known", device, tuple(fixed), tf.int32)
+            sizes = self._constants.of(f"{name}_known", device, tuple(fixed))
         count = len(self._members) + bool(self._loose)
-        axis = constant(self._index, f"{name}_split_axis", device, 0, tf.int32)
-        split = self._add(
-            f"{name}_apart", "SplitV", device, [self._sent, sizes, axis], T=self._type, Tlen=INT32,
-            num_split=attributes.integer(count),
-        )  # fmt: skip
+        split = self._split(f"{name}_apart", self._sent, sizes, count, self._type)
         for number, one in enumerate(self._members, bool(self._loose)):
             part = f"{split}:{number}" if number else split
             if one.static or not one.flat or one.ids:
-                part = self._shaped(one, part)
+                part = self._shaped(one, part, shapes.get(id(one), ""))
             use_instead(self._index, one.crossing, part)
 
-    def _shaped(self, one: Member, part: str) -> str:
+    def _split(self, name: str, tensor: str, sizes: str, count: int, kind: AttrValue) -> str:
+        axis = self._constants.of(f"{name}_axis", self._target, 0)
+        return self._add(
+            name, "SplitV", self._target, [tensor, sizes, axis], T=kind, Tlen=INT32, num_split=attributes.integer(count)
+        )
+
+    def _shaped(self, one: Member, part: str, wanted: str) -> str:
         name, device = instead(one.crossing.op, "unpacked"), self._target
-        if one.static or not one.ids:
-            return self._reshape(name, device, part, tuple(-1 if size is None else size for size in one.shape))
-        row = constant(self._index, f"{name}_row", device, one.row, tf.int32)
-        wanted = self._concat(f"{name}_shape", device, [self._shape_of(one.ids), row], INT32)
+        if one.static:
+            return self._reshape(name, device, part, tuple(size or 0 for size in one.shape))
+        if one.ids:
+            row = self._constants.of(f"{name}_row", device, one.row)
+            wanted = self._concat(f"{name}_shape", device, [self._shape_of(one.ids), row], INT32)
         return self._add(name, "Reshape", device, [part, wanted], T=self._type, Tshape=INT32)
 
     def _shape_of(self, ids: str) -> str:
@@ -150,8 +193,8 @@ class _Message:
     def _read_header(self, length: int) -> str:
         """int32, one for each tensor of unknown size."""
         device, name = self._target, self._name
-        begin = constant(self._index, f"{name}_begin", device, (0,), tf.int32)
-        size = constant(self._index, f"{name}_length", device, (length,), tf.int32)
+        begin = self._constants.of(f"{name}_begin", device, (0,))
+        size = self._constants.of(f"{name}_length", device, (length,))
         head = self._add(f"{name}_head", "Slice", device, [self._sent, begin, size], T=self._type, Index=INT32)
         if self._dtype == tf.int32:
             return head
@@ -167,12 +210,12 @@ class _Message:
         return self._add(f"{op_name(tensor)}_bits", "Bitcast", device, [tensor], T=source, type=target)
 
     def _reshape(self, name: str, device: str, tensor: str, shape: tuple[int, ...]) -> str:
-        wanted = constant(self._index, f"{name}_shape", device, shape, tf.int32)
+        wanted = self._constants.of(f"{name}_shape", device, shape)
         kind = self._type
         return self._add(name, "Reshape", device, [tensor, wanted], T=kind, Tshape=INT32)
 
     def _concat(self, name: str, device: str, parts: Sequence[str], kind: AttrValue) -> str:
-        axis = constant(self._index, f"{name}_axis", device, 0, tf.int32)
+        axis = self._constants.of(f"{name}_axis", device, 0)
         count = attributes.integer(len(parts))
         return self._add(name, "ConcatV2", device, [*parts, axis], T=kind, N=count, Tidx=INT32)
 

@@ -14,9 +14,9 @@ from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
 from deeprec_ext.graph.packing.conditions import Conditions, Units
 from deeprec_ext.graph.packing.crossings import Crossing, certain, find_crossings
-from deeprec_ext.graph.packing.messages import TYPES, Member, send
+from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
 from deeprec_ext.graph.packing.processes import Processes
-from deeprec_ext.graph.packing.reaching import Run, part_of, reached
+from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
 from deeprec_ext.graph.packing.readiness import Readiness, answered
 from deeprec_ext.graph.packing.shapes import Shape, Shapes, Told, elements
 from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
@@ -87,15 +87,19 @@ class _Look:
     """The run as it is at one moment."""
 
     def __init__(self, index: GraphIndex, run: Run, here: str) -> None:
-        self.names = reached(index, run)
-        self.processes = Processes(index, self.names, here)
-        self.crossings = find_crossings(index, self.names, self.processes, run)
-        self.units = Units(index, self.names, run)
-        self._index = index
+        executed, given = executed_and_given(index, run)
+        self.names = executed | given
+        self.processes = Processes(index, self.names, here, run.fed)
+        self.crossings = find_crossings(index, self.names, self.processes, run, executed)
+        self._index, self._run, self._executed = index, run, executed
+
+    @cached_property
+    def units(self) -> Units:
+        return Units(self._index, self.names, self._executed, self._run)
 
     @cached_property
     def conditions(self) -> Conditions:
-        return Conditions(self._index, self.units)
+        return Conditions(self._index, self.units, self._run)
 
 
 class _Packing:
@@ -116,7 +120,9 @@ class _Packing:
         if mode != "on" and not any(name in names for name in updates(self._index, variables_on_ps(self._index))):
             return "a run that trains nothing"
         tied = tie(self._index, names)
-        return f"a run that is tied to its session by a {tied}" if tied else ""
+        if tied:
+            return f"a run that is tied to its session by a {tied}"
+        return "" if self._now.units.ordered else "a run of which it is not known what follows what"
 
     def messages(self) -> int:
         return certain(self._now.crossings)
@@ -132,14 +138,15 @@ class _Packing:
         self._answered = answered(index, now.units, now.processes)
         groups = [group for group in readiness.together(self._kind, self._patient) if len(group) > 1]
         tensors, messages = sum(map(len, groups)), len(groups)
+        constants = Constants(index)
         for members in [list(map(self._member, group)) for group in groups]:  # all of them as the graph is now
-            send(index, members, self._shapes)
+            send(index, members, self._shapes, constants)
         self._look_again()
         return f"{tensors} tensors in {messages}, {copied} constants not sent, {spared} sent once instead of twice"
 
     def _member(self, one: Crossing) -> Member:
         ids, row = self._shapes.looked_up(one.way.tensor) or ("", ())
-        there = bool(ids) and op_name(ids) in self._now.names and self._now.processes.of(op_name(ids)) == one.way.target
+        there = bool(ids) and op_name(ids) in self._now.names and self._now.processes.source(ids) == one.way.target
         return Member(one, self._sure(one), ids if there else "", row)
 
     def _sure(self, one: Crossing) -> tuple[int | None, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from deeprec_ext.graph.dedup_gather import process_of
 from deeprec_ext.graph.index import GraphIndex, op_name
+from deeprec_ext.graph.packing.reaching import full_name
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES
 
 UNKNOWN = ""
@@ -17,10 +18,11 @@ class Processes:
     """Args:
     names: the nodes that count.
     here: the device of this process, which is where ops without a device run.
+    fed: tensors that are not computed: they come from this process, wherever the op is that would make them.
     """
 
-    def __init__(self, index: GraphIndex, names: Collection[str], here: str) -> None:
-        self._index, self._here = index, process_of(here)
+    def __init__(self, index: GraphIndex, names: Collection[str], here: str, fed: Collection[str] = ()) -> None:
+        self._index, self._here, self._fed = index, process_of(here), fed
         self._devices: dict[str, str] = {}
         self._known: dict[str, str] = {}
         for name in names:
@@ -59,9 +61,13 @@ class Processes:
             found = self._known[name] = UNKNOWN if bare else self.on(node.device)
         return found
 
+    def source(self, tensor: str) -> str:
+        """Where it comes from; UNKNOWN: TensorFlow decides."""
+        return self._here if self._fed and full_name(tensor) in self._fed else self.of(op_name(tensor))
+
     def crosses(self, tensor: str, consumer: str) -> bool:
         """Whether it may have to be sent."""
-        source, target = self.of(op_name(tensor)), self.of(consumer)
+        source, target = self.source(tensor), self.of(consumer)
         return source != target or source == UNKNOWN
 
 

@@ -34,6 +34,12 @@ def full_name(tensor: str) -> str:
 
 def reached(index: GraphIndex, run: Run) -> set[str]:
     """Names of the nodes that the run executes, and of those whose outputs it is fed."""
+    executed, given = executed_and_given(index, run)
+    return executed | given
+
+
+def executed_and_given(index: GraphIndex, run: Run) -> tuple[set[str], set[str]]:
+    """Names of the nodes that the run executes, and of those of which it is fed an output; some may be both."""
     stack = [op_name(tensor) for tensor in (*run.fetches, *run.targets) if full_name(tensor) not in run.fed]
     executed, given = set(stack), set()
     while stack:
@@ -44,7 +50,7 @@ def reached(index: GraphIndex, run: Run) -> set[str]:
             elif name not in executed:
                 executed.add(name)
                 stack.append(name)
-    return executed | given
+    return executed, given
 
 
 def part_of(index: GraphIndex, run: Run) -> GraphDef:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from deeprec_ext.graph.index import GraphIndex, op_name
-from deeprec_ext.graph.packing.conditions import LOOPS, Units
+from deeprec_ext.graph.packing.conditions import Units, is_loop
 from deeprec_ext.graph.packing.crossings import Crossing, Way
 from deeprec_ext.graph.packing.processes import Processes, calls
 from deeprec_ext.graph.packing.reaching import full_name
@@ -94,7 +94,7 @@ class Readiness:
         return found
 
     def _edges(self, unit: str) -> Iterable[tuple[str, Way | None]]:
-        for name in self._units.loops if unit == LOOPS else (unit,):
+        for name in self._units.members(unit):
             for tensor in self._units.inputs(name):
                 before = self._units.of(op_name(tensor))
                 if before != unit:
@@ -106,7 +106,7 @@ class Readiness:
         for before, way in self._inputs[unit]:
             some, other = (self._waits[before], self._network[before]) if way is None else self._messages[way]
             waits, network = waits | some, network | other
-        if unit == LOOPS or self._index.nodes[unit].op in _BLOCKING:
+        if is_loop(unit) or self._index.nodes[unit].op in _BLOCKING:
             bit = self._bit()
             return waits | bit, network | bit
         return waits | self._bit() if self._takes_long(unit) else waits, network
@@ -132,10 +132,10 @@ def answered(index: GraphIndex, units: Units, processes: Processes) -> set[str]:
     value of it."""
     found: set[str] = set()
     for unit in reversed(units.order):
-        names = units.loops if unit == LOOPS else {unit}
+        names = units.members(unit)
         values = [(name, tensor) for name in names for tensor in units.inputs(name) if tensor[0] != "^"]
         crossing = {tensor for name, tensor in values if processes.crosses(tensor, name)}
-        if not found.isdisjoint(names) or (unit == LOOPS and crossing):
+        if not found.isdisjoint(names) or (is_loop(unit) and crossing):
             crossing.update(tensor for _, tensor in values)
         found.update(map(op_name, crossing))
     return found

@@ -85,7 +85,7 @@ class Aliases:
             ):
                 break
             before = full_name(inputs[0])
-            if self._processes.of(op_name(before)) != self._processes.of(node.name):
+            if self._processes.source(before) != self._processes.of(node.name):
                 break
             if self._shapes.dtype(before) is None:  # a reference: what is read now may be another value later
                 break

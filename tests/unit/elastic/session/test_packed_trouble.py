@@ -1,0 +1,277 @@
+"""Packed runs where something goes wrong: the script must not notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from deeprec_ext import graph as passes  # noqa: E402
+from deeprec_ext.elastic.session import packed, pool  # noqa: E402
+from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic  # noqa: E402
+
+v1 = tf.compat.v1
+ROWS, DIM, TABLES = 200, 4, 8
+
+
+@pytest.fixture(autouse=True)
+def _as_in_training(monkeypatch):
+    """Here a run that is not packed is what is tested."""
+    monkeypatch.delenv("DEEPREC_EXT_TEST_PACK", raising=False)
+
+
+def step(ids, by_hand=False):
+    """Of the ids of a batch, one column for each table; made under a setter: (op, loss).
+
+    `by_hand`: not by TensorFlow's gradients, which believe what is said of shapes.
+    """
+    start = v1.random_uniform_initializer(-1, 1, seed=3)
+    with v1.variable_scope("m", use_resource=True):
+        tables = [v1.get_variable(f"t{number}", [ROWS, DIM], initializer=start) for number in range(TABLES)]
+        rows = [v1.nn.embedding_lookup(table, ids(number)) for number, table in enumerate(tables)]
+        loss = tf.reduce_mean(tf.add_n([tf.reduce_sum(one, -1) for one in rows]) ** 2)
+        if not by_hand:
+            return v1.train.AdagradOptimizer(0.1).minimize(loss, v1.train.get_or_create_global_step()), loss
+        changes = [tf.IndexedSlices(0.1 * one, ids(number)) for number, one in enumerate(rows)]
+        return tf.group(*(table.scatter_sub(change) for table, change in zip(tables, changes))), loss
+
+
+def setter():
+    return v1.device(v1.train.replica_device_setter(4, worker_device="/job:chief/task:0"))
+
+
+def packed_of(session, train):
+    placed = session.pool.present
+    return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
+
+
+def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step():
+    """Ids that have a dimension more than it says: stock TensorFlow never looks."""
+    losses = {}
+    for mode in ("off", "auto"):
+        cluster = LocalCluster(2)
+        with tf.Graph().as_default() as graph:
+            with setter():
+                fed = v1.placeholder(tf.int64, [None, TABLES, 1])
+
+                def ids(number, fed=fed):
+                    one = tf.identity(fed[:, number])
+                    one.set_shape(None)
+                    flat = tf.identity(v1.placeholder_with_default(one, None))
+                    flat.set_shape([None])
+                    return flat
+
+                train, loss = step(ids, by_hand=True)
+            host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+            host.pack = mode
+            host.set(cluster.view(0, 1, 0, 1))
+            session = elastic(host, graph)
+            given = {fed: np.arange(5 * TABLES).reshape(5, TABLES, 1)}
+            losses[mode] = [session.run([train, loss], given)[1] for _ in range(3)]
+            if mode == "auto":
+                assert packed_of(session, train) == [False]
+                assert session.pool.present._packed._refused, "it was packed first"
+            session.close()
+    np.testing.assert_array_equal(losses["off"], losses["auto"])
+    assert len({one.tobytes() for one in losses["off"]}) == 3, "it trains"
+
+
+@pytest.mark.parametrize("text, ours", [
+    ("{{function_node x}}ConcatOp : Ranks [[{{node a/b__packed}}]]\n\t [[c/_7]]", True),
+    ("no shape [[{{node a/b-unpacked_1}}]] [[{{node c__flat}}]]", True),
+    ("indices[0] = 7 is not in [0, 5) [[{{node a/b}}]] [[a/b__packed_S1]]", False),
+    ("2 root errors [[{{node a/b__packed}}]] [[{{node a/b}}]]", False),
+    ("nothing is said", False),
+])  # fmt: skip
+def test_whose_failure_it_is(text, ours):
+    assert packed.is_ours(tf.errors.InvalidArgumentError(None, None, text)) == ours
+    assert not packed.is_ours(tf.errors.UnavailableError(None, None, text)), "a PS is gone"
+
+
+def test_the_end_of_a_session_waits_for_nobody_who_packs():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def packer(definition, run):
+        begun.set()
+        assert go_on.wait(60)
+        return Packed(v1.GraphDef(), Report("packing", 9, "", 0.0))
+
+    runs = packed.PackedRuns(v1.GraphDef(), "", v1.ConfigProto(), packer)
+    made = []
+    thread = threading.Thread(target=lambda: made.append(runs.session(Run((), (), ("op",)))), daemon=True)
+    thread.start()
+    assert begun.wait(60)
+    began = time.monotonic()
+    runs.leave_behind()
+    assert time.monotonic() - began < 5 and thread.is_alive()
+    go_on.set()
+    thread.join(60)
+    assert made == [None] and not runs._sessions
+
+
+def test_a_graph_that_tensorflow_does_not_take_is_no_end(monkeypatch):
+    """Whatever it says of it."""
+
+    def fails(*_):
+        raise ValueError("no such graph")
+
+    monkeypatch.setattr(packed, "import_definition", fails)
+    runs = packed.PackedRuns(
+        v1.GraphDef(),
+        "",
+        v1.ConfigProto(),
+        lambda definition, run: Packed(v1.GraphDef(), Report("packing", 9, "", 0.0)),
+    )
+    assert runs.session(Run((), (), ("op",))) is None
+
+
+def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
+    """To read the graph of a large model once more for each of its runs takes seconds."""
+    asked = []
+    original = passes.pack
+    monkeypatch.setattr(passes, "pack", lambda *given: asked.append(given[1].targets) or original(*given))
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, loss = step(lambda number: fed[:, number])
+            saver = v1.train.Saver()
+        session = elastic(FakeHost(cluster, cluster.view(0, 1, 0, 1)), graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
+        session.run(loss, given)
+        session.run(list(v1.global_variables()))
+        assert saver is not None and asked == []
+        session.run(train, given)
+        assert len(asked) == 1 and train.name in asked[0]
+        session.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_a_large_run_is_packed_by_order_alone(mode, monkeypatch):
+    """To import it holds up training."""
+    monkeypatch.setattr(pool, "PACKED_NODES_MAX", 100)
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, _ = step(lambda number: fed[:, number])
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        host.pack = mode
+        host.set(cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
+        session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+        assert packed_of(session, train) == [mode == "on"]
+        session.close()
+
+
+def test_a_step_with_options_is_made_beside_packed_ones():
+    """A profiler's: it goes through the session that is not packed, on the same variables."""
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, loss = step(lambda number: fed[:, number])
+        session = elastic(FakeHost(cluster, cluster.view(0, 1, 0, 1)), graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
+        losses = [session.run([train, loss], given)[1]]
+        metadata = v1.RunMetadata()
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        losses.append(session.run([train, loss], given, options, metadata)[1])
+        losses.append(session.run([train, loss], given)[1])
+        assert len(metadata.step_stats.dev_stats) >= 3 and packed_of(session, train) == [True]
+        assert losses == sorted(losses, reverse=True) and len(set(losses)) == 3
+        assert session.run(v1.train.get_global_step()) == 3
+        session.close()
+
+
+def test_closing_ends_a_packed_step_that_waits_for_its_input():
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            with v1.device("/job:chief/task:0"):
+                queue = v1.FIFOQueue(4, [tf.int64], [[4, TABLES]], name="input")
+                put = queue.enqueue([tf.ones([4, TABLES], tf.int64)])
+                batch = queue.dequeue()
+            train, _ = step(lambda number: batch[:, number])
+        session = elastic(FakeHost(cluster, cluster.view(0, 1, 0, 1)), graph)
+        session.run(put)
+        session.run(train)
+        assert packed_of(session, train) == [True]
+        ended = []
+
+        def wait():
+            try:
+                session.run(train)
+            except Exception as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while session.pool.present._running == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        session.close()
+        thread.join(30)
+        assert not thread.is_alive() and isinstance(ended[0], (tf.errors.CancelledError, tf.errors.AbortedError)), ended
+
+
+KINDS = {
+    "sparse": lambda n: tf.sparse.from_dense(tf.fill([4, TABLES], n % ROWS)),
+    "ragged": lambda n: tf.RaggedTensor.from_tensor(tf.fill([4, TABLES], n % ROWS)),
+    "dense": lambda n: tf.fill([4, TABLES], n % ROWS),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_input_with_threads_ends_before_the_session_that_read_it(kind):
+    """Prefetched, and made in parallel, while its session is closed: a thread that is left would use what is gone."""
+    cluster = LocalCluster(2)
+    for _ in range(6):
+        with tf.Graph().as_default() as graph:
+            with setter():
+                made = tf.data.Dataset.range(10**6).map(KINDS[kind], num_parallel_calls=2).prefetch(4)
+                iterator = v1.data.make_initializable_iterator(made)
+                v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+                batch = iterator.get_next()
+                dense = (
+                    batch if kind == "dense" else batch.to_tensor() if kind == "ragged" else tf.sparse.to_dense(batch)
+                )
+                train, _ = step(lambda number, dense=dense: tf.reshape(dense, [4, TABLES])[:, number])
+            session = elastic(FakeHost(cluster, cluster.view(0, 1, 0, 1)), graph)
+            for _ in range(3):
+                session.run(train)
+            assert packed_of(session, train) == [True]
+            session.close()
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+def test_input_is_read_on_after_changes_before_and_between_its_reads(again):
+    """Who first reads it, and where it begins again, may be in a session that is closed long before it ends."""
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 1, 0, 1), cluster.view(0, 1, 0, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            made = tf.data.Dataset.range(6 if again else 10**6).map(lambda n: n, num_parallel_calls=2).prefetch(2)
+            iterator = v1.data.make_initializable_iterator(made.repeat() if again else made)
+            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+            record = iterator.get_next()
+            train, _ = step(lambda number: tf.fill([4], record % ROWS))
+        host = FakeHost(cluster, one)
+        session = elastic(host, graph)
+        seen = []
+        for number in range(6):
+            host._wanted = host.make(two if number % 2 else one, {"none": f"none{number}"})  # another session each time
+            seen += [session.run([train, record])[1] for _ in range(4)]
+            assert packed_of(session, train) == [True]
+            for placed in host.retired:
+                placed.close()
+            host.retired.clear()
+        assert seen == [n % 6 if again else n for n in range(24)]
+        session.close()
+    time.sleep(0.2)
