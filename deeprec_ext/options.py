@@ -204,7 +204,7 @@ class Settings:
         "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 "
         "kB and more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards.", words=SWITCH)
     pack: str = option(
-        "auto",
+        "off",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "
         "of up to 3 000 operations, where it saves eight messages a step), `on` (wherever it saves one), `off`.", words=SWITCH)
     lazy: str = option(

@@ -24,7 +24,7 @@ class Context:
     dedup: str = "auto"
     """Look up unique ids only: auto (where it pays), on (wherever it can), off."""
 
-    pack: str = "auto"
+    pack: str = "off"
     """What crosses together is one message: auto (where it pays), on (wherever it can), off; see `packing`."""
 
     cut: str = "auto"
