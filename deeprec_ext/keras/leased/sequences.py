@@ -33,9 +33,11 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
 
 def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     """Its elements as Keras 3 takes them, pass after pass."""
-    count = x.num_batches
+    kind = tf.keras.utils.Sequence
+    count = x.num_batches if hasattr(kind, "num_batches") else len(x)  # before 3.3
+    begins = x.on_epoch_begin if hasattr(kind, "on_epoch_begin") else lambda: None  # before 3.5
     for number in range(1 << 62):
-        x.on_epoch_begin()
+        begins()
         order = np.arange(count) + seed
         if shuffle:
             np.random.default_rng([seed, number]).shuffle(order)
