@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +85,8 @@ def save(model, path):
     if path.name.endswith(".weights.h5") or path.name == "checkpoint":
         model.save_weights(str(path))
     elif path.name == "export":
-        model.export(str(path), verbose=False)
+        quiet = {"verbose": False} if "verbose" in inspect.signature(model.export).parameters else {}  # Keras 3.0: not
+        model.export(str(path), **quiet)
     else:
         model.save(str(path))
 
