@@ -63,7 +63,7 @@ class Gan:
 
     def step(self, model, x, y):
         self.critic.trainable = model is self.critic  # Keras 3 looks when it traces, Keras 2 when it compiles
-        return float(model.train_on_batch(x, y))
+        return np.ravel(model.train_on_batch(x, y)).tolist()  # Keras 3.5 gives the loss twice, of the model inside too
 
 
 class Outer(keras.Model):
