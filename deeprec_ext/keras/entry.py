@@ -61,7 +61,7 @@ def install(module: Any, trainer: Any, generation: int) -> None:
         env.slots(), trainer.chief, GENERATIONS[generation], trainer.refused, discarded,
     )  # fmt: skip
     atexit.register(_end, door)
-    eager.variables_by(unmade.create)
+    unmade.begin()
     patch(module, door, trainer)
 
 

@@ -45,7 +45,13 @@ def counters(model: Any) -> list[Any]:
 
 
 def optimizer_variables(model: Any) -> list[Any]:
-    return _unwrapped(variable for one in optimizers(model) for variable in one.variables)
+    """Where their paths do not say of which weight they are, as those of Adagrad and Ftrl before Keras 3.10, theirs does."""
+    held = optimizers(model)
+    found = _unwrapped(variable for one in held for variable in one.variables)
+    for kept, weight in (pair for one in held for pair in keras_classes.kept_of(one)):
+        if weight.path.replace("/", "_") not in kept.path and (variable := keras_classes.value(kept)) is not None:
+            ownership.call(variable, f"{kept.path}/{weight.path}")
+    return found
 
 
 def _unwrapped(variables: Iterable[Any]) -> list[Any]:

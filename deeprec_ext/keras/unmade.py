@@ -121,8 +121,19 @@ class Filling(tf.Graph):
         yield
 
 
+def begin() -> Callable[[], None]:
+    """Large tables are left unmade from now on. Returns what undoes it."""
+    made, filled = eager.variables_by(create), keras_classes.fill_late()
+
+    def undo() -> None:
+        made()
+        filled()
+
+    return undo
+
+
 def create(make: Callable[..., Any], **words: Any) -> Any:
-    """For `eager.variables_by`."""
+    """A variable, for `eager.variables_by`."""
     first, graph = words.get("initial_value"), v1.get_default_graph()
     if words.get("distribute_strategy") is not None:
         return make(**words)

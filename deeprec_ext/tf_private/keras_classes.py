@@ -54,7 +54,7 @@ def is_own(thing: Any) -> bool:
 def first_shape(value: Any) -> tuple[int, ...] | None:
     """Of what fills a new variable, where it is one of Keras's own initializers that draws or repeats numbers. None: it is
     something else, which may not bear to be called twice."""
-    if isinstance(value, functools.partial):  # of Keras 2
+    if isinstance(value, functools.partial):  # of Keras 2, and what `fill_late` makes
         made, shape = value.func, value.args[0] if value.args else None
     else:  # a lambda of a variable of Keras 3
         inside = dict(
@@ -67,6 +67,61 @@ def first_shape(value: Any) -> tuple[int, ...] | None:
         return None
     sizes = tuple(shape)
     return sizes if all(isinstance(one, int) for one in sizes) else None
+
+
+class _Late:
+    """An initializer of Keras 3 before 3.5, which fills a variable before TensorFlow is asked for one: while it is `late`, it
+    gives what TensorFlow can call instead."""
+
+    def __init__(self, initializer: Any) -> None:
+        self.initializer, self.late = initializer, False
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        if self.late:
+            return functools.partial(self.initializer, shape, dtype=dtype)
+        return self.initializer(shape, dtype=dtype)
+
+
+def fill_late() -> Callable[[], None]:
+    """Keras 3 has TensorFlow fill its variables from now on, as it does by itself since 3.5: `first_shape` knows of which then.
+    Returns what undoes it."""
+    kind = getattr(sys.modules.get("keras.src.backend"), "Variable", None)
+    if kind is None or hasattr(kind, "_initialize_with_initializer") or not hasattr(kind, "_deferred_initialize"):
+        return lambda: None
+    before = {name: vars(kind).get(name) for name in ("__init__", "_deferred_initialize")}
+
+    def init(original: Callable[..., Any], variable: Any, initializer: Any, *args: Any, **words: Any) -> None:
+        own = _Late(initializer) if is_own(type(initializer)) and callable(initializer) else None
+        with _late(own):
+            original(variable, own or initializer, *args, **words)
+
+    def deferred(original: Callable[..., Any], variable: Any) -> None:
+        with _late(getattr(variable, "_initializer", None)):
+            original(variable)
+
+    def undo() -> None:
+        for name, method in before.items():
+            if method is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, method)
+
+    wrap(kind, "__init__", init)
+    wrap(kind, "_deferred_initialize", deferred)
+    return undo
+
+
+@contextlib.contextmanager
+def _late(initializer: Any) -> Iterator[None]:
+    """Within, if it is one of ours."""
+    if not isinstance(initializer, _Late):
+        yield
+        return
+    initializer.late = True
+    try:
+        yield
+    finally:
+        initializer.late = False
 
 
 def stores() -> Iterator[Any]:
@@ -153,6 +208,17 @@ def value(variable: Any) -> Any:
 def inside(thing: Any) -> Any:
     """The same; None also where it is no such variable."""
     return getattr(thing, "_value", None)
+
+
+def kept_of(optimizer: Any) -> Iterator[tuple[Any, Any]]:
+    """(variable, weight that it is of) of one of Keras 3, which keeps lists with one for each weight."""
+    weights = getattr(optimizer, "_trainable_variables", None) or ()
+    lists = (one for one in vars(optimizer).values() if isinstance(one, (list, tuple)) and len(one) == len(weights))
+    for kept in lists:
+        for one, weight in zip(kept, weights):
+            mine, theirs = tuple(getattr(one, "shape", ())), tuple(weight.shape)
+            if one is not weight and hasattr(one, "path") and mine[:1] == theirs[:1] != ():
+                yield one, weight
 
 
 def layers(model: Any) -> Iterator[Any]:

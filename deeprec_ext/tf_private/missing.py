@@ -119,6 +119,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
     elif _generation_of_keras() == 3:
         yield "Variable of Keras", _variable, "_shape _value"
+        yield "Optimizer of Keras", _optimizer, "_trainable_variables"
         store = importlib.import_module("keras.src.saving.saving_lib").H5IOStore
         if "__getitem__" in vars(store):  # older ones give what h5py does
             yield "H5IOStore", lambda: store(io.BytesIO(), mode="w"), "_h5_entry_group"
@@ -148,6 +149,11 @@ def _iterator() -> Any:
 def _variable() -> Any:
     with context.eager_mode():
         return importlib.import_module("keras").Variable(0.0)
+
+
+def _optimizer() -> Any:
+    with context.eager_mode():
+        return importlib.import_module("keras").optimizers.SGD()
 
 
 def _model() -> Any:

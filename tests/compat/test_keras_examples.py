@@ -11,6 +11,7 @@ import pytest
 from tests.behaviour.jobs import ROOT
 from tests.compat.unchanged import FLAGS, SCRIPTS, disturb, stock
 
+pytestmark = pytest.mark.usefixtures("own_keras")
 EXAMPLES = ROOT / "examples"
 LOADS = """
 import importlib.util, sys
@@ -34,6 +35,7 @@ else:
     if not sys.argv[2].endswith(".keras"):
         model.compile()
     results = model.evaluate(train.batches(0, 50), return_dict=True, verbose=0)
+print("Keras", sys.modules[keras.Model.__module__.partition(".")[0]].__version__)
 print("loaded " + ", ".join(f"{name} {value:.4f}" for name, value in sorted(results.items())))
 """
 
@@ -105,4 +107,7 @@ def test_it_trains_on_while_ps_and_workers_change_and_are_killed(begin, tmp_path
     told = stock(("-c", LOADS, script, str(job.directory / example.saved)), tmp_path)
     again = figure_in(told, "loaded", example.figure)
     assert example.good(again), f"{value} in the job, {again} of what it has saved"
-    print(f"{example.name}: {example.figure} {value}, of what was saved {again}, {summary['steps']} steps")
+    [keras] = re.findall(r"^Keras (.*)$", told, re.MULTILINE)
+    print(
+        f"{example.name}, Keras {keras}: {example.figure} {value}, of what was saved {again}, {summary['steps']} steps"
+    )

@@ -41,8 +41,9 @@ def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     if count is None:  # each process begins elsewhere in it
         yield from (_element(x[number], weigh) for number in range(seed % APART, 1 << 62))
         return
+    begins = x.on_epoch_begin if hasattr(tf.keras.utils.Sequence, "on_epoch_begin") else lambda: None  # before 3.5
     for number in range(1 << 62):
-        x.on_epoch_begin()
+        begins()
         order = np.arange(count) + seed
         if shuffle:
             np.random.default_rng([seed, number]).shuffle(order)
@@ -54,7 +55,7 @@ def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
 def _batches(x: Any) -> int | None:
     """None: without end, as Keras has it where neither length nor number is known."""
     try:
-        count = x.num_batches
+        count = x.num_batches if hasattr(type(x), "num_batches") else len(x)  # before 3.3
     except NotImplementedError:
         return None
     return None if count is None else int(count)

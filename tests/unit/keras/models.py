@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.entry import GENERATIONS
+from deeprec_ext.tf_private.imports import KERAS3_MODELS
 
 keras, v1 = tf.keras, tf.compat.v1
 L = keras.layers
 BATCH = 32
-KERAS = int(getattr(keras, "__version__", "2").partition(".")[0])
+KERAS = 3 if keras.Model.__module__ == KERAS3_MODELS else 2
 """Its generation, 2 or 3."""
+VERSION = tuple(int(part) for part in sys.modules[keras.Model.__module__.partition(".")[0]].__version__.split(".")[:2])
 generation = GENERATIONS[KERAS]
+
+
+def refuses_ids():
+    """Whether a look-up of rows that a table does not have is an error; Keras 3 before 3.3 takes the nearest one."""
+    try:
+        L.Embedding(2, 1)(tf.constant([[9]]))
+    except tf.errors.InvalidArgumentError:
+        return True
+    return False
 
 
 def dense():

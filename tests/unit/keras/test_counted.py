@@ -252,6 +252,29 @@ def test_processes_begin_a_sequence_elsewhere_and_come_to_all_of_it(monkeypatch,
     assert len({tuple(one[:3]) for one in read.values()}) > 1
 
 
+class Old:
+    """What a PyDataset has in Keras 3 before 3.3."""
+
+    passes = 0
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        return place
+
+    def on_epoch_end(self):
+        self.passes += 1
+
+
+def test_a_sequence_of_an_older_keras_3_has_its_length_and_no_beginning(monkeypatch):
+    monkeypatch.setattr(keras.utils, "Sequence", Old)
+    x = Old()
+    of, _ = turned(x, {"shuffle": False, "class_weight": None}, 3)
+    read = [next(of)[0] for _ in range(9)]
+    assert sorted(read[:4]) == [0, 1, 2, 3] and read[:4] == read[4:8] and x.passes == 2
+
+
 @pytest.mark.parametrize("element", [lambda x, y: (x, y), lambda x, y: [x, y]])
 def test_a_sequence_has_weights_of_classes_and_elements_of_any_kind(door, element):
     """With Keras 3 through a generator, for which Keras takes neither."""

@@ -63,7 +63,7 @@ class Gan:
 
     def step(self, model, x, y):
         self.critic.trainable = model is self.critic  # Keras 3 looks when it traces, Keras 2 when it compiles
-        return float(model.train_on_batch(x, y))
+        return np.ravel(model.train_on_batch(x, y)).tolist()  # Keras 3.5 gives the loss twice, of the model inside too
 
 
 class Outer(keras.Model):
@@ -262,6 +262,8 @@ def test_a_batch_that_does_not_fit_is_keras_error(elastic):
     model.compile("adam", "mse")
     with pytest.raises(ValueError, match="incompatible"):
         model.fit(np.zeros([8, 3]), np.zeros([8, 1]), verbose=0)
+    if not models.refuses_ids():
+        return
     ids = keras.Sequential([L.Input((1,), dtype="int32"), L.Embedding(10, 2), L.Flatten(), L.Dense(1)])
     ids.compile("sgd", "mse")
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"99 is not in \[0, 10\)"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.optimizers import optimizers
+from deeprec_ext.tf_private import keras_classes
 from tests.unit.keras import models
 
 keras, generation = tf.keras, models.generation
@@ -58,6 +60,18 @@ def test_state_lies_beside_its_weight():
         if owner := owner_of(name, found):
             assert slot == found[owner], name
     assert len({found[f"table_{number}/embeddings"] for number in range(3)}) == 3, "the large ones apart"
+
+
+@pytest.mark.skipif(models.KERAS == 2, reason="optimizers of Keras 2 keep no lists")
+@pytest.mark.parametrize("optimizer", ["adagrad", "ftrl", "adam", "rmsprop"])
+def test_state_without_a_name_of_its_own_lies_beside_its_weight_too(optimizer):
+    """Each accumulator of Adagrad is called `adagrad/accumulator` before Keras 3.10."""
+    model = built(models.wide_deep, optimizer)
+    found, pairs = placed(model, 4), list(keras_classes.kept_of(model.optimizer))
+    assert len(pairs) >= len(model.trainable_variables)
+    names = [ownership.plain_name(keras_classes.value(one)) for pair in pairs for one in pair]
+    assert all(found[kept] == found[weight] for kept, weight in zip(names[::2], names[1::2])), found
+    assert len(set(names[::2])) == len(pairs)
 
 
 def test_processes_that_have_built_the_same_model_agree():
