@@ -20,6 +20,12 @@ def _keras_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def own_keras(_keras_2: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Keras of this TensorFlow, from 2.16 on Keras 3; not `tf_keras`, which the scripts with `tf.layers` have."""
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+
+
+@pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., RealJob]]:
     """`begin("--ps", "1", command=…)` starts a real job; it is stopped after the test."""
     if importlib.util.find_spec("tensorflow") is None:  # not imported here, which takes seconds: the jobs do it

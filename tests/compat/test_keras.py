@@ -9,7 +9,7 @@ import pytest
 from tests.behaviour.fitting import fit_through_changes
 from tests.compat.unchanged import stock
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_keras")]
 
 READ = """
 import sys
@@ -19,12 +19,6 @@ assert not any(name.startswith("deeprec_ext") for name in sys.modules), "this is
 print(keras.__version__, int(model.optimizer.iterations))
 """
 """What a fresh process does that has Keras alone."""
-
-
-@pytest.fixture(autouse=True)
-def _own_keras(_keras_2, monkeypatch):
-    """Not `tf_keras`, which the scripts with `tf.layers` have."""
-    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
 
 
 @pytest.mark.skipif(
