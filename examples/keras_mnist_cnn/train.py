@@ -57,8 +57,8 @@ def make_model():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=200, help="batches of an epoch, in each process")
-    parser.add_argument("--seed", type=int, default=os.getpid(), help="of the digits: every process draws its own")
+    parser.add_argument("--steps", type=int, default=200, help="batches of an epoch, of the whole job")
+    parser.add_argument("--seed", type=int, default=2, help="of the digits, the same in all processes")
     parser.add_argument(
         "--model-dir", default=os.environ.get("DEEPREC_EXT_WORKDIR"), help="where the trained model goes"
     )

@@ -21,7 +21,7 @@ def _keras_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def own_keras(_keras_2: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Keras that this TensorFlow has, not `tf_keras`, which the scripts with `tf.layers` have."""
+    """The Keras of this TensorFlow, from 2.16 on Keras 3; not `tf_keras`, which the scripts with `tf.layers` have."""
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
 
 

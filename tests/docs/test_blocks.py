@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.docs.reading import blocks, name, pages
+from tests.docs.reading import ROOT, blocks, name, pages
 
 FOUND = [
     (f"{name(page)}, block {number}", block) for page in pages() for number, block in enumerate(blocks(page, "python"))
@@ -23,7 +25,6 @@ class Reader:
         self.names = {
             "tf": tf, "parse": lambda lines: {"line": lines}, "estimator": object(), "eval_spec": object(),
             "input_fn": lambda: tf.data.Dataset.range(8).batch(4),
-            "ids": np.arange(2048).reshape(-1, 8), "clicks": np.arange(256) % 2,
         }  # fmt: skip
 
     def train_and_evaluate(self, *arguments: Any) -> None:
@@ -53,6 +54,23 @@ def test_every_block_of_python_runs(reader: Reader, block: str):
         dataset = space["dataset"] if "dataset" in space else space["input_fn"]()
         records = sum(len(batch["line"]) for batch in dataset.as_numpy_iterator())
         assert records == 3 * 300
+
+
+@pytest.mark.timeout(300)
+def test_the_readme_s_first_example_is_a_whole_script_of_plain_keras(tmp_path: Path):
+    pytest.importorskip("tensorflow")
+    script = tmp_path / "train.py"
+    script.write_text(blocks(ROOT / "README.md", "python")[0])
+    assert "deeprec" not in script.read_text()
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TF_CONFIG", "DEEPREC_", "PYTHON"))
+    }
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, env={**kept, "TF_CPP_MIN_LOG_LEVEL": "2"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "Epoch 3/3" in done.stdout and (tmp_path / "clicks.keras").is_file()
 
 
 def test_there_are_blocks_of_python():

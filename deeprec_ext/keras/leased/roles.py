@@ -30,6 +30,10 @@ DECIDE = ("EarlyStopping", "ReduceLROnPlateau", "LearningRateScheduler")
 SWAPS = ("SwapEMAWeights",)
 """Callbacks that write all weights, between epochs and around a validation: the chief's do. Nobody may train meanwhile."""
 
+PROGRESS = ("ProgbarLogger",)
+"""Keras's progress bar. Where nobody says how many batches an epoch has, it takes those of the first one for the number of all,
+and fails where there was none: in a process that comes late, or to which others have left nothing."""
+
 
 def has(callbacks: Any, names: Sequence[str]) -> bool:
     """Whether there is one of Keras's with such a name."""
@@ -100,11 +104,12 @@ def _kind() -> Any:
 
     class JobCallbacks(tf.keras.callbacks.CallbackList):  # type: ignore[misc]
         def __init__(self, job: Epochs, callbacks: Any, model: Any, **words: Any) -> None:
-            self._epochs, self._fitted, self._told = job, model, False
+            self._epochs, self._fitted, self._told, self._batches = job, model, False, 0
             super().__init__(callbacks, model=model, **words)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epochs.begin(epoch)
+            self._batches = 0
             super().on_epoch_begin(epoch, logs)
             self._epochs.go_on()
 
@@ -116,6 +121,7 @@ def _kind() -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._epochs.within_batch = False
             if self._epochs.stepped:
+                self._batches = batch + 1
                 super().on_train_batch_end(batch, logs)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -129,7 +135,12 @@ def _kind() -> Any:
                     "EarlyStopping(restore_best_weights=True): the weights of the best epoch so far were with the process that "
                     "ended; those that the model has now are taken for them"
                 )
+            unknown = [one for one in self.callbacks if is_one_of(one, PROGRESS) and one.target is None]
+            for bar in unknown:
+                bar.target = bar.progbar.target = max(1, self._batches)
             super().on_epoch_end(epoch, logs)
+            for bar in unknown:
+                bar.target = None
             self._epochs.conclude(logs, bool(self._fitted.stop_training))
             if stop:
                 self._fitted.stop_training = True

@@ -42,6 +42,10 @@ def test_census_reaches_its_auc_on_the_real_data(root, tmp_path, adult):
     assert number("auc", train(root, tmp_path, "census_wide_deep", "--data", str(adult), "--steps", "2000")) >= 0.90
 
 
+def test_census_in_plain_keras_reaches_its_auc_on_the_real_data(root, tmp_path, adult):
+    assert number("auc", train(root, tmp_path, "keras_census", "--data", str(adult), "--epochs", "2")) >= 0.90
+
+
 def test_deepfm_learns_the_planted_signal(root, tmp_path):
     words = ("--steps", "400", "--rows-per-table", "1000", "--dim", "8", "--batch", "256")
     assert number("auc", train(root, tmp_path, "deepfm_criteo", *words)) > 0.6
@@ -75,6 +79,7 @@ def test_plain_keras_learns_and_saves(root, tmp_path):
         ("keras_dcn_v2", ("--epochs", "2", "--steps", "500"), "auc", lambda auc: auc > 0.68, "dcn.keras"),
         ("keras_two_tower", ("--epochs", "2", "--steps", "700"), "top_10", lambda share: share > 0.2, "two_tower.keras"),
         ("keras_mnist_cnn", ("--epochs", "2", "--steps", "100"), "accuracy", lambda share: share > 0.8, "mnist_cnn.keras"),
+        ("keras_census", ("--epochs", "2", "--steps", "500"), "auc", lambda auc: auc > 0.88, "census.keras"),
         ("keras_own_step", ("--epochs", "2", "--steps", "500"), "rmse", lambda error: error < 0.75, "own_step.weights.h5"),
     ],
 )  # fmt: skip

@@ -112,6 +112,28 @@ def test_a_process_that_comes_late_hears_of_the_past_and_trains_nothing_of_it(el
     assert door.trains(model), "what others have trained is here to be evaluated, and saved"
 
 
+@pytest.mark.parametrize("verbose", [1, 2])
+def test_a_process_that_comes_late_to_input_of_unknown_length_shows_what_it_has_trained(
+    elastic, host, monkeypatch, tmp_path, capsys, verbose
+):
+    monkeypatch.setattr(streams, "trainer", lambda: SimpleNamespace(inputs=host.inputs))
+    (tmp_path / "lines").write_text("0.5\n" * 3 * models.BATCH)
+
+    def parse(line):
+        number = tf.strings.to_number(line)
+        return tf.fill([20], number), tf.reshape(number, [1])
+
+    dataset = tf.data.TextLineDataset(str(tmp_path / "lines")).map(parse).batch(models.BATCH)
+    door, kept = elastic(), Kept()
+    door.trainer.ended.of["fit 1 files of fit 1"] = ends = Ends()
+    ends.came_to = [words(3.0)]
+    compiled().fit(dataset, epochs=3, callbacks=[kept], verbose=verbose)
+    assert [epoch for epoch, _ in kept.epochs] == [0, 1, 2]
+    ends_of_epochs = [line.split("\r")[-1] for line in capsys.readouterr().out.split("\n") if "loss: " in line]
+    assert ["loss: 3.0000" in line for line in ends_of_epochs] == [True, False, False]
+    assert ["1/1 " in line for line in ends_of_epochs] == [True, False, False], "each with its own batches"
+
+
 @pytest.mark.parametrize("stop", [False, True])
 def test_where_the_chief_stops_all_stop(elastic, stop):
     door, kept = elastic(chief=False), Kept()
