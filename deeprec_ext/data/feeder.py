@@ -108,6 +108,17 @@ class Feeder:
         """Whether all of all epochs is trained."""
         return self._leases.state == pb.DataReply.END
 
+    @property
+    def drained(self) -> bool:
+        """Whether processes hold all that is left, this one perhaps among them."""
+        return self._leases.state == pb.DataReply.DRAINED
+
+    @property
+    def others_hold_the_rest(self) -> bool:
+        """Of who waits for a batch: there is one when another process gives something back, or dies."""
+        with self._lock:
+            return self.drained and not self._leases.unread and not self._partial.records
+
     def connect(self, link: Link) -> None:
         self._link = link
 
@@ -386,7 +397,15 @@ class Feeder:
 
     def finish(self) -> None:
         """What is trained is told, the rest given back; the feeder sleeps until somebody asks again."""
+        self._give_back(listens=False)
+
+    def rest(self) -> None:
+        """As `finish`, but it goes on asking how far the others are."""
+        self._give_back(listens=True)
+
+    def _give_back(self, listens: bool) -> None:
         with self._lock:
+            self._leases.listens = listens
             if not self._threads or self._leases.asleep:
                 return
             self._leases.asleep = True

@@ -67,6 +67,7 @@ class Leases:
         self.total_trained = 0
         self.fenced = 0  # leases lost to others
         self.asleep = False
+        self.listens = False  # asleep, it still asks how far the others are
         self._ahead_seconds, self._least = ahead_seconds, least_records
         self._rewinds = 0
         self._answered = False
@@ -193,6 +194,8 @@ class Leases:
             waits.append(0.0 if idle else max(0.0, self._sent_at + REPORT_SECONDS - now))
         if self._again and not self.asleep:
             waits.append(0.0)
+        if self.asleep and self.listens and self.state != pb.DataReply.END:
+            waits.append(max(0.0, self._sent_at + REPORT_SECONDS - now))
         return min(waits, default=math.inf)
 
     def request(self, now: float) -> pb.DataRequest | None:

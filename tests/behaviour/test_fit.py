@@ -186,6 +186,40 @@ def test_steps_of_an_epoch_are_divided_though_a_worker_and_a_ps_are_killed(begin
     assert own or counted.min() >= 2 or records[0]["stale"], "each pass has every row"
 
 
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("rows", "passes", "steps", "of_epochs"),
+    [(1280, 3, 40, 3), (1280, 3, 50, 3), (1300, 1, 20, 2)],
+    ids=["as many steps as batches", "records end first", "steps end first"],
+)
+def test_a_pipeline_with_an_end_ends_for_all_where_its_steps_or_records_do(
+    begin, tmp_path, rows, passes, steps, of_epochs
+):
+    """A file is a lease here: one process has the last records, and others what is left of the steps."""
+    for part, numbers in enumerate(np.array_split(np.arange(rows), 2)):
+        np.savetxt(tmp_path / f"part-{part}.txt", numbers, fmt="%d")
+    command = (*SCRIPT, "--rows", str(rows), "--epochs", str(of_epochs), "--sleep", "0.02", "--steps", str(steps))
+    command += ("--passes", str(passes), "--files", f"{tmp_path}/part-*.txt")
+    job = begin("--ps", "1", "--workers", "1", command=command)
+    assert job.end(300) == 0, job.tails()
+    whole, batches = steps * of_epochs, rows * passes // 32
+    made, said = min(whole, batches), epochs(job)
+    if whole <= batches:  # else each hears of its own part of the last one
+        check_all_hear_the_same(said)
+    assert [len(each) for each in said] == [of_epochs] * 2, said
+    assert sum(one["batches"] for each in said for one in each) == made
+    data, counted = job.summary()["data"], times(job)
+    of_steps = next(values for name, values in data["datasets"].items() if name.startswith("steps"))
+    assert of_steps["trained"] == made and data["repeated"] == data["stale"] == data["lost"] == 0, data
+    if rows % 32 == 0:
+        assert (counted == passes).all() and data["trained"] == data["records"] == passes * rows, data
+    else:
+        assert counted.max() == 1 and counted.sum() == data["trained"] >= (made - 2) * 32, data
+    ran_out = ["ran out of data" in job.log(name) for name in ("chief-0", "worker-0")]
+    assert ran_out == [whole > batches] * 2
+    assert not [one for one in job.events() if "suspect" in json.dumps(one) or "trains nothing" in json.dumps(one)]
+
+
 @pytest.mark.timeout(300)
 def test_a_chief_that_is_killed_goes_on_where_the_job_is(begin):
     command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.02")

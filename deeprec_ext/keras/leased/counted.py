@@ -3,6 +3,12 @@
 They are those of the job. The ledger leases them one by one, as it leases records: an epoch has ended when all of its steps are
 made, by whomever. What they train on is leased besides, from a dataset without turns whose passes have nothing to do with
 epochs (`.repeat()`); or each process takes it from an input of its own, as with any data-parallel training.
+
+These are two tables of the ledger, and a step wants something of both. Towards the end of the records one process could hold
+the last steps, another the last records, and each wait for the other. So they are taken in one order: a process asks for a step
+when it has a batch, and one that finds all that is left of the records with others gives its steps back, which they can make.
+Whoever holds a step can make it, then, and something always goes on. Only there, where the records end, is anything given back
+before the end of `fit`: it costs the steps before nothing.
 """
 
 from __future__ import annotations
@@ -83,18 +89,29 @@ class Counted:
         return steps if of_records is None else (batch for _, batch in zip(steps, of_records))
 
     def begin(self, batches: int, timeout_seconds: float) -> Both | None:
-        """Raises InputEnded."""
-        step = self._steps.begin(batches, timeout_seconds)
-        if step is None or self._records is None:
+        """Raises InputEnded: a step is in hand, and all records are trained."""
+        if self._records is None:
+            step = self._steps.begin(batches, timeout_seconds)
             return None if step is None else Both(step, None)
         batch = self._records.begin(batches, timeout_seconds)
-        if batch is None or self._records.ended:
-            self._steps.withdraw(step)
-            if batch is not None:
-                self._records.withdraw(batch)
-                raise InputEnded
+        if batch is None:
+            if self._records.others_hold_the_rest:
+                self._steps.rest()
             return None
-        return Both(step, batch)
+        step = self._steps.begin(batches, timeout_seconds)
+        if step is not None and not self._records.ended:
+            return Both(step, batch)
+        self._records.withdraw(batch)
+        if step is not None:
+            self._steps.withdraw(step)
+            raise InputEnded
+        return None
+
+    def rest(self) -> None:
+        """The epoch is over here; callbacks and validation take any time. Where the records end others may want what is left."""
+        if self._records is not None and self._records.drained:
+            for one in self._all:
+                one.rest()
 
     def _pairs(self, ticket: Both) -> list[tuple[Feeder, Ticket]]:
         found = [(self._steps, ticket.step)]

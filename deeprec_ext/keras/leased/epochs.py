@@ -250,6 +250,7 @@ class Epochs:
                 told = time.monotonic()
                 log.info("epoch %d: waiting for data; %s", self._first + self._epoch, self._source.waits_for())
         self.over = True
+        self._rest()
         return False
 
     def __next__(self) -> Any:
@@ -284,6 +285,7 @@ class Epochs:
             "batches are needed, as .repeat() gives them"
         )
         self._drop_ticket()
+        self._source.finish()  # others hear of it by the steps that are left
         self.over = self._dry = True
 
     def _drop_ticket(self) -> None:
@@ -387,7 +389,8 @@ class Epochs:
         try:
             return self._source.begin(1, LOOK_SECONDS)
         except InputEnded:
-            self.run_dry()
+            if not self._ended:  # else the step is one of the next epoch
+                self.run_dry()
             return None
         except DeepRecError as error:
             if "was declared with" in str(error) or "is now" in str(error):
@@ -398,6 +401,11 @@ class Epochs:
                     "and initial_epoch are the same everywhere: who begins again goes on where the job is by itself"
                 ) from error
             raise
+
+    def _rest(self) -> None:
+        """Others may want what this process does not train before the next epoch."""
+        if isinstance(self._source, Counted):
+            self._source.rest()
 
     def _look(self) -> None:
         """While nobody trains, nobody would notice that the model is lost, nor restore it."""
@@ -410,6 +418,7 @@ class Epochs:
         told, (wait, longest) = time.monotonic(), ASK_SECONDS
         while not self._home.leaving.is_set():
             self._look()
+            self._rest()
             reply = self._ask(pb.EpochRequest(epoch=self._epoch, seen=self._own))
             if self.past:
                 return

@@ -90,7 +90,8 @@ def main():
     parser.add_argument("--patience", type=int, help="EarlyStopping on `number`, which does not improve")
     parser.add_argument("--elastic-dataset", action="store_true")
     parser.add_argument("--files", help="pattern of files of lines with the numbers of all rows")
-    parser.add_argument("--steps", type=int, help="of an epoch; files are then repeated without end")
+    parser.add_argument("--steps", type=int, help="of an epoch; files are then repeated without end, or --passes times")
+    parser.add_argument("--passes", type=int)
     parser.add_argument("--own", action="store_true", help="with --steps: each process reads a dataset of its own")
     parser.add_argument("--raises", type=int, default=0, help="a callback of a worker does, so often")
     parser.add_argument("--reversed", action="store_true", help="workers have the rows in another order")
@@ -122,7 +123,7 @@ def main():
     if arguments.own:
         x = tf.data.Dataset.range(arguments.rows).batch(32)
     if arguments.steps:
-        x = x.repeat()
+        x = x.repeat(arguments.passes)
     model.fit(
         x, epochs=arguments.epochs, steps_per_epoch=arguments.steps, callbacks=callbacks, verbose=2,
         validation_data=(np.arange(10),),

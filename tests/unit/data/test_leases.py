@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeprec_ext.data.leases import RESEND_SECONDS, Leases
+from deeprec_ext.data.leases import REPORT_SECONDS, RESEND_SECONDS, Leases
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 MORE = pb.DataReply.MORE
@@ -60,6 +60,24 @@ def test_who_holds_nothing_says_so_only_when_no_answer_can_bring_it_any() -> Non
     assert not sent(leases, 1.0).holds_none
     last = leases.last_request(1.1)  # without the answer to that
     assert last is not None and not last.holds_none and list(last.returned) == [1, 2]
+
+
+def test_who_rests_takes_nothing_and_asks_how_far_the_others_are_until_somebody_wants_a_batch() -> None:
+    leases = begun()
+    leases.receive(answer(sent(leases, 0.0), lease(1)), 0.0)
+    leases.asleep = leases.listens = True
+    last = leases.last_request(1.0)
+    assert last is not None and list(last.returned) == [1]
+    leases.receive(answer(last), 1.0)
+    assert leases.request(1.0 + REPORT_SECONDS / 2) is None
+    asks = sent(leases, 1.0 + REPORT_SECONDS)
+    assert asks.want == 0 and not asks.returned
+    leases.receive(answer(asks, complete=1), 1.6)
+    assert leases.complete == 1
+    leases.listens = False
+    assert leases.request(60.0) is None, "it sleeps"
+    leases.asleep = False
+    assert sent(leases, 60.0).want > 0
 
 
 def test_a_lease_that_is_given_back_is_owed_until_that_is_answered() -> None:
