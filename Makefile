@@ -35,6 +35,7 @@ JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 LARGE_TESTS = tests/unit/elastic tests/unit/keras
 KERAS_TESTS := $(sort $(shell find tests/unit/keras -name 'test_*.py'))
 LARGE_PARTS = tests/unit/elastic '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
+KERAS_LATEST = $(addprefix tests/unit/keras/test_,fit.py epochs.py arrays.py own_steps.py)
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=
 
@@ -126,6 +127,12 @@ compat: $(VENV)/installed-compat  ## Run scripts in the style of TensorFlow's tu
 .PHONY: compat-latest
 compat-latest:  ## The same on the newest TensorFlow that was tried, without Estimator, in an environment of its own
 	$(MAKE) compat TF=tf-latest VENV=.venv-latest
+
+.PHONY: keras-latest
+keras-latest:  ## Keras's `fit` on the newest TensorFlow: what it computes, and real jobs whose processes are killed
+	$(MAKE) .venv-latest/installed-compat TF=tf-latest VENV=.venv-latest
+	.venv-latest/bin/python -m pytest $(KERAS_LATEST) $(PYTEST_ARGS)
+	.venv-latest/bin/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow
