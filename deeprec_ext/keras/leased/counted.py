@@ -108,7 +108,7 @@ class Counted:
         return None
 
     def rest(self) -> None:
-        """The epoch is over here; callbacks and validation take any time. Where the records end others may want what is left."""
+        """The epoch is over here; callbacks and validation take long. Where the records end others may want what is left."""
         if self._records is not None and self._records.drained:
             for one in self._all:
                 one.rest()
