@@ -118,7 +118,9 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         )  # fmt: skip
         yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
     elif _generation_of_keras() == 3:
-        late = " _initialize_with_initializer" if _version_of_keras() >= (3, 5) else ""  # `keras_classes.fill_late` without
+        late = (
+            " _initialize_with_initializer" if _version_of_keras() >= (3, 5) else ""
+        )  # `keras_classes.fill_late` without
         yield "Variable of Keras", _variable, "_initializer _shape _value" + late
         yield "Optimizer of Keras", _optimizer, "_trainable_variables"
         store = importlib.import_module("keras.src.saving.saving_lib").H5IOStore
