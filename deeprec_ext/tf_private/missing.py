@@ -67,7 +67,7 @@ _KERAS = {
         "keras.src.models.model": "Model.fit Model.make_train_function Model.make_test_function "
         "Model.make_predict_function Model._flatten_layers",
         "keras.src.optimizers.base_optimizer": "BaseOptimizer.apply",
-        "keras.src.backend": "Variable.assign convert_to_numpy",
+        "keras.src.backend": "Variable.assign Variable._deferred_initialize convert_to_numpy",
         "keras.src.saving.saving_lib": "H5IOStore.get H5IOStore.close",
     },
 }  # fmt: skip
@@ -118,7 +118,10 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
         )  # fmt: skip
         yield "AutoCastVariable", lambda: _model().weights[0], "_variable"
     elif _generation_of_keras() == 3:
-        yield "Variable of Keras", _variable, "_shape _value"
+        late = (
+            " _initialize_with_initializer" if _version_of_keras() >= (3, 5) else ""
+        )  # `keras_classes.fill_late` without
+        yield "Variable of Keras", _variable, "_initializer _shape _value" + late
         yield "Optimizer of Keras", _optimizer, "_trainable_variables"
         store = importlib.import_module("keras.src.saving.saving_lib").H5IOStore
         if "__getitem__" in vars(store):  # older ones give what h5py does
@@ -177,10 +180,16 @@ def missing() -> list[str]:
 
 def _generation_of_keras() -> int:
     """Its major version; 0: there is none."""
+    return _version_of_keras()[0]
+
+
+def _version_of_keras() -> tuple[int, int]:
+    """Major and minor; zeros: there is none."""
     try:
-        return int(importlib.metadata.version("keras").partition(".")[0])
+        major, minor = importlib.metadata.version("keras").split(".")[:2]
     except importlib.metadata.PackageNotFoundError:
-        return 0
+        return 0, 0
+    return int(major), int(minor)
 
 
 def _lacking(module: str, names: list[str]) -> Iterator[str]:
