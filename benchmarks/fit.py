@@ -54,7 +54,7 @@ def measure(front: str, arguments: argparse.Namespace) -> dict[str, Any]:
         counted = [one for one in seen if began < one.time <= now]
         gaps = [later.time - earlier.time for earlier, later in zip(counted, counted[1:])]
         result = {"gaps": gaps, **{role: (after[role] - before[role]) / len(counted) for role in after}}
-        result["pauses"] = [_pause(job, count) for count in (2, 1) * (arguments.pauses // 2)]
+        result["pauses"] = [_pause(job, count) for count in ((2, 1) * arguments.pauses)[: arguments.pauses]]
         result["kills"] = _kills(job, arguments.kills) if arguments.kills else []
         return result
 

@@ -65,6 +65,7 @@ class Ledger:
         self._numbers = self._tables.numbers()
         self._datasets = self._tables.load(self._numbers, job.settings.shard_failures_max)
         self._declared_by: dict[str, set[str]] = {}  # dataset -> names of roles, of this AIMaster's time
+        self._contents: dict[str, str] = {}  # dataset -> what stands for its records, as was said first, likewise
         self._unused: dict[str, Position] = {}  # restored, of datasets that nobody has declared yet
         if unused := job.store.blob(UNUSED_KEY):
             self._unused = positions.unpack(unused)
@@ -147,6 +148,7 @@ class Ledger:
             return dataset, ""
         declared = request.declare
         self._declared_by.setdefault(request.dataset, set()).add(member.name)
+        self._contents.setdefault(request.dataset, declared.content)
         if dataset is not None:
             if self._job.spec.resume and dataset.lengthen(declared):
                 self._tables.redeclare(dataset)
@@ -175,11 +177,11 @@ class Ledger:
 
     def _compare_content(self, member: Member, dataset: Dataset, declared: pb.Dataset) -> None:
         """Each process reads the records that it leases in its own copy of them."""
-        if declared.content == dataset.declaration.content:
+        if declared.content == self._contents[dataset.name]:
             return
         text = (
-            f"has other records as {dataset.name!r} than the process that declared it: each number is trained once an epoch, "
-            "by one process, as it stands there, so some records are trained several times, others never, and what the chief "
+            "gives fit other records than the process that did so first: each number is trained once an epoch, by one process, "
+            "as it stands there, so some records are trained several times, others never, and what the chief "
             "holds back for a test may be trained elsewhere"
         )
         remedy = (

@@ -136,7 +136,7 @@ def trials(past: Sequence[Stay], windows: Sequence[Comparable]) -> list[Trial]:
         foretold = _foretold(after, before, old, rates)
         following = past[number + 2] if number + 2 < len(past) else None
         taken_back = (
-            following is not None and following.counts == before.counts
+            following is not None and following.counts == before.counts and (following.decision >= 0 or following.by_hand)
             and following.start - after.start < TAKEN_BACK_SECONDS
         )  # fmt: skip
         failed = _failed(gained, foretold, direction(before.counts, after.counts)) if gained is not None else taken_back

@@ -149,8 +149,10 @@ class Fitting:
 
     def _tell_of_weights(self, model: Any, callbacks: Any) -> None:
         """What is kept of the best epoch comes to the chief whole, however large it is."""
-        size = sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in model.weights) if model.built else 0
-        if self._home.chief and size >= LARGE_BYTES and roles.keep_weights(callbacks):
+        if not self._home.chief or not model.built or not roles.keep_weights(callbacks):
+            return
+        shapes = [(tf.TensorShape(one.shape).num_elements() or 0, tf.as_dtype(one.dtype)) for one in model.weights]
+        if (size := sum(count * kind.size for count, kind in shapes)) >= LARGE_BYTES:
             self._home.notice(
                 "keeps-weights", f"EarlyStopping(restore_best_weights=True) takes all weights, {format_bytes(size)}, into the "
                 "chief's memory at each better epoch, and puts them back at the end",

@@ -37,11 +37,12 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
 
 def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     """Its elements as Keras 3 takes them, pass after pass."""
+    begins = x.on_epoch_begin if hasattr(tf.keras.utils.Sequence, "on_epoch_begin") else lambda: None  # before 3.5
     count = _batches(x)
     if count is None:  # each process begins elsewhere in it
+        begins()
         yield from (_element(x[number], weigh) for number in range(seed % APART, 1 << 62))
         return
-    begins = x.on_epoch_begin if hasattr(tf.keras.utils.Sequence, "on_epoch_begin") else lambda: None  # before 3.5
     for number in range(1 << 62):
         begins()
         order = np.arange(count) + seed
@@ -53,7 +54,7 @@ def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
 
 
 def _batches(x: Any) -> int | None:
-    """None: without end, as Keras has it where neither length nor number is known."""
+    """None: without end; where the script does not say how many there are it is taken for that."""
     try:
         count = x.num_batches if hasattr(type(x), "num_batches") else len(x)  # before 3.3
     except NotImplementedError:

@@ -211,6 +211,9 @@ def test_an_input_without_end_is_begun_elsewhere_by_each_process(without):
                 raise NotImplementedError
             return None
 
+        def on_epoch_begin(self):
+            pass
+
         def __getitem__(self, place):
             return place
 

@@ -16,7 +16,7 @@ RATES = {(1, 0): 22_900.0, (1, 1): 24_600.0, (2, 1): 20_800.0, (4, 1): 16_200.0}
 
 
 def change(time: float, role: str, before: int, after: int, decision: int, foretold: float = 0.0, **more) -> Change:
-    kind = "scale-up" if after > before else "scale-down"
+    kind = more.pop("kind", "scale-up" if after > before else "scale-down")
     given = {"seconds": 10.0, "manual": False, **more}
     return fact(
         Change, time, kind, role, before, after, given.pop("outcome", "committed"), decision=decision, foretold=foretold,
@@ -33,6 +33,12 @@ GREW = (
     change(110.0, "ps", 2, 4, 3, 1.55 * 20_800),
 )  # fmt: skip
 SEEN = [*windows((1, 0), 0.0), *windows((1, 1), 40.0), *windows((2, 1), 80.0), *windows((4, 1), 120.0)]
+
+
+def test_a_worker_that_was_given_up_says_nothing_of_the_decision_that_added_it():
+    lost = change(60.0, "worker", 1, 0, -1, kind="given-up")
+    [grew] = trials(stays(Size(1, 0), (GREW[0], lost)), comparable(windows((1, 0), 0.0)))
+    assert grew.number == 1 and grew.gained is None and not grew.failed
 
 
 def test_the_sizes_a_job_had_follow_from_the_record_of_its_changes():
