@@ -24,12 +24,15 @@ def run(main: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(main, 60))
 
 
-async def ask(it: World, agent: FakeAgent, want: int = 0, declare: bool = True, **fields: object) -> pb.DataReply:
+async def ask(
+    it: World, agent: FakeAgent, want: int = 0, declare: bool = True, content: str = "", **fields: object
+) -> pb.DataReply:
     """One request of this agent and its answer; `sequence` is the number of its replies so far."""
     sequence = sum(reply.sequence > 0 for reply in agent.replies) + 1
     request = pb.DataRequest(sequence=sequence, dataset="train", want=want, **fields)  # type: ignore[arg-type]
     if declare:
         request.declare.CopyFrom(index_range(100, epochs=2))
+        request.declare.content = content
     await agent.say(data=request)
     await it.until(lambda: any(reply.sequence == sequence for reply in agent.replies))
     return next(reply for reply in agent.replies if reply.sequence == sequence)
@@ -66,6 +69,27 @@ def test_leases_of_a_killed_worker_return_at_once_and_who_waits_is_told(tmp_path
             assert (data.records, data.trained, data.repeated) == (200, 200, 10)
             summary = summarize(it.master.job.store, status="", seconds=0.0, roles={})["data"]
             assert (summary["records"], summary["trained"], summary["lost"], summary["left"]) == (200, 200, 0, 0)
+
+    run(main())
+
+
+def test_who_has_other_records_than_others_of_this_run_is_told(tmp_path: Path) -> None:
+    """Not than an earlier run, which may have had other ones."""
+
+    async def main() -> None:
+        async with world(tmp_path, workers=1) as it:
+            for agent, content in ((it.agent("chief-0"), "a"), (it.agent("worker-0"), "a")):
+                await ask(it, agent, content=content)
+            assert not it.master.job.notices.all
+            await ask(it, it.agent("worker-0"), content="b")
+            [told] = it.master.job.notices.all
+            assert (told.code, told.roles, told.mended) == ("other-records", ("worker-0",), False)
+            await it.crash()
+            await it.start()
+            await it.until(lambda: all(it.agent(name).registered == 2 for name in ("chief-0", "worker-0")))
+            for name in ("chief-0", "worker-0"):
+                await ask(it, it.agent(name), content="c")
+            assert it.master.job.notices.all == (told,)
 
     run(main())
 
