@@ -434,6 +434,8 @@ class Epochs:
                 log.info("epoch %d has ended here; waiting for %s", self._first + self._epoch, whom)
             time.sleep(wait)
             wait = min(longest, 1.5 * wait)
+        if not self._home.chief:  # whose script may have ended right after it has said so, and the job with it
+            self._ask(pb.EpochRequest(epoch=self._epoch, seen=self._own))
 
     def _ask(self, request: pb.EpochRequest) -> pb.EpochReply | None:
         reply = self._send(request)

@@ -277,6 +277,24 @@ def test_a_process_that_leaves_the_job_ends_its_fit(elastic):
     assert door.trainer.ended.asked[-1].leaves
 
 
+def test_who_is_told_to_leave_while_it_waits_for_the_last_figures_still_hears_them(elastic):
+    """The chief says what the last epoch came to, its script ends, and the job with it: seen once, on a busy machine."""
+    door, kept = elastic(chief=False), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    answer = ends.answer
+
+    def ends_at_once(who, request, *rest):
+        reply = answer(who, request, *rest)
+        if request.HasField("seen") and not ends.came_to:
+            ends.came_to.append(words(7.0))
+            door.trainer.leaving.set()
+        return reply
+
+    ends.answer = ends_at_once
+    compiled().fit(*clicks(1), callbacks=[kept], verbose=0)
+    assert [logs["loss"] for _, logs in kept.epochs] == [7.0]
+
+
 def test_processes_with_other_numbers_of_rows_are_told_what_to_do(elastic, host):
     door = elastic()
     rows = rows_of(*clicks(1), None)
