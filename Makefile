@@ -130,9 +130,12 @@ compat-latest:  ## The same on the newest TensorFlow that was tried, without Est
 
 .PHONY: keras-latest
 keras-latest:  ## Keras's `fit` on the newest TensorFlow: what it computes, and real jobs whose processes are killed
-	$(MAKE) .venv-latest/installed-compat TF=tf-latest VENV=.venv-latest
-	.venv-latest/bin/python -m pytest $(KERAS_LATEST) $(PYTEST_ARGS)
-	.venv-latest/bin/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
+	$(MAKE) keras-fit TF=tf-latest VENV=.venv-latest
+
+.PHONY: keras-fit
+keras-fit: $(VENV)/installed-compat
+	$(BIN)/python -m pytest $(KERAS_LATEST) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow

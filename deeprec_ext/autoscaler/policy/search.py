@@ -266,12 +266,13 @@ class Search:
 
 
 def _free(evidence: Evidence) -> Limits:
-    """The limits, with no room in a role that was set by hand."""
+    """The limits, with no room in a role that was set by hand: none at all where it was set beyond them."""
     size, limits = evidence.size, evidence.limits
     if hysteresis.manual(evidence, "ps"):
-        limits = dataclasses.replace(limits, min_ps=size.ps, max_ps=size.ps)
+        limits = dataclasses.replace(limits, min_ps=max(limits.min_ps, size.ps), max_ps=min(limits.max_ps, size.ps))
     if hysteresis.manual(evidence, "worker"):
-        limits = dataclasses.replace(limits, min_workers=size.workers, max_workers=size.workers)
+        low, high = max(limits.min_workers, size.workers), min(limits.max_workers, size.workers)
+        limits = dataclasses.replace(limits, min_workers=low, max_workers=high)
     return limits
 
 
