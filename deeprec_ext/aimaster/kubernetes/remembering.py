@@ -156,8 +156,8 @@ class Remembering:
         asked = alike(Requests, start.requests)
         if (words := _in_words(start.requests)) and asked != before:
             job.store.put(**{KEY: dataclasses.asdict(asked)})
-            like = "a job like it" if start.jobs == 1 else f"{start.jobs} jobs like it"
-            like = "the nearest of its script" if start.unlike else like
+            several = "a job like it" if start.jobs == 1 else f"{start.jobs} jobs like it"
+            like = "the nearest of its script" if start.unlike else several
             why = f"what {like} used, and {MARGINS}{ground}" if start.jobs else f"no job like it has ended{ground}"
             _tell(job, f"{words}: {why}; no limit holds them to it")
         return asked if words else before

@@ -703,7 +703,8 @@ def test_who_does_not_know_when_the_job_ends_is_not_late_and_a_trial_has_its_pri
     assert decision.action == "keep" and "to try it may cost 6.5 s, more than 2.5%" in decision.reason
 
 
-def test_where_somebody_has_gone_beyond_the_limits_nothing_is_added_to_it():
+def test_where_somebody_has_gone_beyond_the_limits_no_size_that_keeps_that_is_allowed():
     observed = held(((1, 1, 1500.0), (2, 1, 1900.0), (2, 2, 2800.0), (2, 3, 3500.0)))
-    decision = decide(dataclasses.replace(observed, limits=Limits(1, 8, 0, 2)), POLICY)
-    assert decision.action == "keep" or decision.size.workers <= 2, decision.reason
+    assert Search(Evidence(observed, POLICY), hopeful=False).allowed(Size(3, 3)) is not None
+    beyond = dataclasses.replace(observed, limits=Limits(1, 8, 0, 2))
+    assert Search(Evidence(beyond, POLICY), hopeful=False).allowed(Size(3, 3)) is None
