@@ -14,7 +14,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex
-from deeprec_ext.graph.partitioning.parts import controls_of
+from deeprec_ext.graph.partitioning.parts import controls_of, data_of
 
 _CALLS = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}
 """Ops that call functions with their inputs, from this one on."""
@@ -36,12 +36,20 @@ def hand_in(index: GraphIndex, handles: Iterable[str]) -> None:
         dtype = attributes.copied(variable.attr["dtype"])
         for consumer, number in list(index.consumers(handle)):
             if consumer.op in _CALLS and index.inputs(consumer.name)[number][0] != "^":
-                before = [handle, *controls_of(index, consumer.name)]
                 read = index.add(
-                    f"{consumer.name}__value_{number}", "ReadVariableOp", variable.device, before, dtype=dtype
-                )
+                    f"{consumer.name}__value_{number}", "ReadVariableOp", variable.device,
+                    [handle, *_before(index, consumer, number)], dtype=dtype,
+                )  # fmt: skip
                 index.set_input(consumer, number, read.name)
                 _call_by_value(index, consumer, {number: dtype.type})
+
+
+def _before(index: GraphIndex, node: NodeDef, number: int) -> list[str]:
+    """Controls of a read that takes the place of this input: all that the op waits for. What its other inputs are made of is part of
+    it: TensorFlow leaves a control input out where a data input implies it, as the condition of an `If` made under one does."""
+    data = [producer for place, producer in enumerate(data_of(index, node.name)) if place != number]
+    made = dict.fromkeys("^" + producer.removeprefix("^").partition(":")[0] for producer in data)
+    return list(dict.fromkeys([*controls_of(index, node.name), *made]))
 
 
 def _called(node: NodeDef) -> Iterator[tuple[str, str]]:

@@ -318,7 +318,7 @@ class World:
         self.fails: dict[str, dict[str, str]] = {}
         self.catalogue = catalogue()
         self.answers: Callable[[FakeAgent, pb.Command], pb.Ack] | None = None  # further fields of an ack
-        self.settle_seconds = 1.0
+        self.settle_seconds = 3.0  # a process that calls again at once may find the port closed, and waits a second
         self.backend = FakeBackend(self)
         self.address = "127.0.0.1:0"
         self.master: AIMaster = None  # type: ignore[assignment]

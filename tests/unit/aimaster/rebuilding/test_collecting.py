@@ -34,7 +34,8 @@ async def answer_of(service: str, name: str) -> tuple[grpc.StatusCode, str]:
                 f"/{pb.DESCRIPTOR.package}.{service}/{name}", type(request).SerializeToString,
                 getattr(pb, method.output_type.name).FromString,
             )  # fmt: skip
-            call = ask([request] if method.client_streaming else request, timeout=10)  # type: ignore[call-overload]
+            # Nothing is written to a stream: where the answer is there before it, gRPC calls the write an error "from Core".
+            call = ask(timeout=10) if method.client_streaming else ask(request, timeout=10)  # type: ignore[call-arg]
             return await call.code(), await call.details()
     finally:
         collector.done.set()
