@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3, unmade
 from deeprec_ext.keras.door import Door, WentBackError
+from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.opening import Monitored
@@ -83,7 +84,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     milestones = Milestones(directory, trainer.chief, trainer.leaving, lambda: trainer.generation)
     door.further, door.went_back = lambda: milestones.made_before, lambda: trainer.generation
     fitting = Fitting(trainer, door, milestones)
-    saving = threading.local()
+    turns = Turns(door, fitting, milestones, trainer.chief)
 
     def check(model: Any) -> None:
         """Raises RefusedError."""
@@ -147,25 +148,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         return once()
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(saving, "here", False):
-            return original(model, *args, **kwargs)
-        if fitting.is_past:
-            return None  # what was saved then is there, or is lost
-        of_job = door.trains(model) or fitting.has_fitted(model)
-        waited_for = of_job and not fitting.is_under_way  # else the epochs keep the processes together
-        if trainer.chief or not of_job:
-            saving.here = True
-            try:
-                result = save_whole(original, model, args, kwargs)
-            finally:
-                saving.here = False
-            if waited_for:
-                milestones.made()
-            return result
-        log.info("%s is not saved here: all processes would write the same file, and the chief does", model.name)
-        if waited_for:
-            milestones.wait()
-        return None
+        return turns.take([model], lambda: save_whole(original, model, args, kwargs), model.name, lambda: None)
 
     def load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with door.loading(module.Model):
@@ -182,7 +165,10 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     for name in LOADS:
         keras_classes.wrap_model(module, name, load)
     keras_classes.wrap_saving(module, "load_model", load)
-    return eager.calls_by(door.windows.function)
+    undo = ExitStack()
+    of_tensorflow(turns, undo)
+    undo.callback(eager.calls_by(door.windows.function))
+    return undo.close
 
 
 def _numbers(results: Mapping[str, Any]) -> dict[str, float]:

@@ -18,11 +18,11 @@ def lines(job: RealJob) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_script_that_trains_beside_the_ps_ends_as_it_ends_and_is_told(begin):
+def test_a_loop_of_eager_steps_is_refused_by_name_with_the_remedy(begin):
     job = begin("--ps", "1", "--workers", "0", "--quiet", command=(*REFUSED, "eager"))
-    assert job.end() == 0, job.output
-    [notice] = job.summary()["notices"]
-    assert notice["code"] == "local-training" and "tf.estimator" in notice["remedy"]
+    assert job.end() == 2, job.output
+    reason = job.summary()["reason"]
+    assert "a loop of its own" in reason and "train_step" in reason and "tf.estimator" in reason
 
 
 @pytest.mark.slow

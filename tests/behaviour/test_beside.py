@@ -61,7 +61,7 @@ def test_a_model_without_a_device_setter_is_told_and_strict_ends_it(begin, tmp_p
     ("way", "remedy"),
     [
         ("ignores TF_CONFIG", "MonitoredTrainingSession(master=server.target"), ("no master", "TF_CONFIG"),
-        ("keras", "model_to_estimator"), ("eager", "train_step"),
+        ("keras", "model_to_estimator"),
     ],
 )  # fmt: skip
 def test_a_script_that_trains_on_this_machine_alone_is_told_while_it_does(begin, tmp_path, way, remedy):
@@ -75,6 +75,16 @@ def test_a_script_that_trains_on_this_machine_alone_is_told_while_it_does(begin,
     assert notice["code"] == "local-training" and remedy in notice["remedy"] and job.summary()["status"] == "succeeded"
     assert strict.end() == 1, strict.output
     assert remedy in strict.summary()["reason"]
+
+
+@pytest.mark.timeout(300)
+def test_a_loop_with_a_gradient_tape_is_refused_while_it_goes_on(begin, tmp_path):
+    job = begun(begin, tmp_path, "eager", workers=1)
+    assert job.end() == 1, job.output
+    assert (tmp_path / "goes on").exists(), "the script would have gone on"
+    summary = job.summary()
+    assert "a loop of its own" in summary["reason"] and "train_step" in summary["reason"]
+    assert summary["status"] == "failed" and [one["code"] for one in summary["notices"]] == ["local-training"]
 
 
 @pytest.mark.long

@@ -1,9 +1,10 @@
-"""Training of a script that never comes to the PS: in a session of its own, or eagerly. Seen, told, never hindered.
+"""Training of a script that never comes to the PS: in a session of its own, or eagerly. Seen and told; eager loops are refused.
 
 A script that does not read TF_CONFIG, or gives nobody the target, trains on this machine while the job waits for it. What is
 counted are runs of the same operations in sessions on the spot; of those that recur it is looked at, beside the training,
 whether they train a variable of the model (`graph.training`). A look into the data, an evaluation or a restore does not. It is
-told when no elastic session has trained after a while: what trains a little of its own first may do so.
+told when no elastic session has trained after a while: what trains a little of its own first may do so. An eager loop that goes
+on when it was told, or that was all the script did, ends the job: nothing can make it elastic, and each process trains alone.
 """
 
 from __future__ import annotations
@@ -64,16 +65,17 @@ class Watch:
 
     Args:
       noticing: tells the AIMaster.
+      refused: is told why a script cannot be elastic.
       trained: whether an elastic session of this process has made a step.
       soon: runs a job in a thread of ours.
       clock: seconds.
     """
 
     def __init__(
-        self, noticing: Noticing, trained: Callable[[], bool], soon: Callable[[Callable[[], None]], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, noticing: Noticing, refused: Callable[[str], None], trained: Callable[[], bool],
+        soon: Callable[[Callable[[], None]], None], clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._noticing, self._trained, self._soon, self._clock = noticing, trained, soon, clock
+        self._noticing, self._refused, self._trained, self._soon, self._clock = noticing, refused, trained, soon, clock
         self._lock = threading.Lock()
         self._runs: weakref.WeakKeyDictionary[tf.Graph, OrderedDict[tuple[str, ...], tuple[int, float]]]
         self._runs = weakref.WeakKeyDictionary()
@@ -82,6 +84,7 @@ class Watch:
         self._updates: Counter[int] = Counter()
         self._looked = 0.0
         self._since, self._what = 0.0, SESSION
+        self._loops = 0  # eager steps soon after they were told of; -1: nobody has counted; 0: they were not told of
         self.opened = False
         """MonitoredSession has made a session on the spot."""
         self.over = False
@@ -131,6 +134,10 @@ class Watch:
         now = self._clock()
         if self._trained():
             self._end()
+        elif self._loops:
+            if now - self._looked >= LOOK_SECONDS:
+                self._looked = now
+                self._soon(self._refuse_loop)
         elif self._since and now - self._since >= PATIENCE_SECONDS:
             self._tell()
         elif self._optimizers and not self._since and now - self._looked >= LOOK_SECONDS:
@@ -138,17 +145,36 @@ class Watch:
             self._soon(self._ask)
 
     def conclude(self) -> str:
-        """The script has ended: what it trained beside the PS, if it did nothing else; empty: nothing."""
+        """The script has ended: what it trained beside the PS, if it did nothing else; empty: nothing, or it is refused."""
         if not self.over and not self._trained():
             self._examine()
             self._ask()
-            if self._since:
+            if self._since and not self._loops:
                 self._tell()
-        return ": ".join(self._what) if self._since and not self._trained() else ""
+            if self._loops:
+                self._refused(": ".join(EAGER))
+                self._end()
+                return ""
+        return ": ".join(self._what) if self._since and not self._trained() and self._what is not EAGER else ""
 
     def _tell(self) -> None:
         self._noticing.say("local-training", *self._what)
-        self._end()
+        if self._what is EAGER:
+            self._loops = -1
+        else:
+            self._end()
+
+    def _refuse_loop(self) -> None:
+        """If it still goes on: weights that a script sets before it calls `fit` are no loop."""
+        before, self._loops = self._loops, self._eager_steps()
+        if 0 <= before < self._loops and not self.over and not self._trained():
+            self._refused(": ".join(EAGER))
+            self._end()
+
+    def _eager_steps(self) -> int:
+        with self._lock:
+            optimizers, updates = list(self._optimizers), sum(self._updates.values())
+        return updates + sum(map(_made_here, optimizers))
 
     def _end(self) -> None:
         with self._lock:

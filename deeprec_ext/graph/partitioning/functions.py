@@ -45,8 +45,8 @@ def hand_in(index: GraphIndex, handles: Iterable[str]) -> None:
 
 
 def _before(index: GraphIndex, node: NodeDef, number: int) -> list[str]:
-    """Controls of a read that takes the place of this input: all that the op waits for. What its other inputs are made of is part of
-    it: TensorFlow leaves a control input out where a data input implies it, as the condition of an `If` made under one does."""
+    """Controls of a read that takes the place of this input: all that the op waits for, what makes its other inputs among it.
+    Where one of them implies a control input, as the condition of an `If` made under it does, TensorFlow leaves that out."""
     data = [producer for place, producer in enumerate(data_of(index, node.name)) if place != number]
     made = dict.fromkeys("^" + producer.removeprefix("^").partition(":")[0] for producer in data)
     return list(dict.fromkeys([*controls_of(index, node.name), *made]))

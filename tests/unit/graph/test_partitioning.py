@@ -153,7 +153,9 @@ def test_what_functions_only_read_is_cut_and_handed_in(cluster, setter, write):
     with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope(f"cond_{write}", use_resource=True):
         table = v1.get_variable("table", [ROWS, DIM], initializer=v1.random_uniform_initializer(-1, 1, seed=3))
         init = table.initializer
-        late = tf.numpy_function(_late, [tf.fill([ROWS, DIM], 0.5)], tf.float32)  # long after a read that does not wait for it
+        late = tf.numpy_function(
+            _late, [tf.fill([ROWS, DIM], 0.5)], tf.float32
+        )  # long after a read that does not wait for it
         with tf.control_dependencies([table.assign_sub(tf.ensure_shape(late, [ROWS, DIM]))]):
             above = counted(table, write)
         value = table.read_value()

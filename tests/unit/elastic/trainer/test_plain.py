@@ -20,8 +20,10 @@ class World:
     """A watch whose time and jobs are in the hands of the test."""
 
     def __init__(self):
-        self.now, self.trained, self.jobs, self.sent = 100.0, False, [], []
-        self.watch = Watch(Noticing(self.sent.append), lambda: self.trained, self.jobs.append, lambda: self.now)
+        self.now, self.trained, self.jobs, self.sent, self.refused = 100.0, False, [], [], []
+        self.watch = Watch(
+            Noticing(self.sent.append), self.refused.append, lambda: self.trained, self.jobs.append, lambda: self.now
+        )  # fmt: skip
 
     def later(self, seconds=PATIENCE_SECONDS + 1):
         """What is said after so long."""
@@ -132,6 +134,33 @@ def test_eager_updates_by_an_optimizer_by_hand_and_in_a_function(world):
     assert other.later() == [EAGER[0]]
 
 
+def test_an_eager_loop_that_goes_on_when_it_was_told_is_refused(world):
+    for _ in range(10):
+        world.watch.updated(world)
+    assert world.later() == [EAGER[0]] and not world.refused
+    for _ in range(3):
+        world.later()
+    assert not world.refused, "it has stopped"
+    world.watch.updated(world)
+    assert world.later() == [EAGER[0]] and world.refused == [": ".join(EAGER)] and world.watch.over
+    assert world.watch.conclude() == "" and len(world.refused) == 1
+
+
+def test_an_eager_loop_before_fit_may_end_and_one_that_was_all_is_refused_at_the_end(world):
+    for _ in range(STEPS):
+        world.watch.updated(world)
+    world.later()
+    world.trained = True
+    world.watch.updated(world)
+    world.later()
+    assert world.watch.conclude() == "" and not world.refused
+    short = World()
+    for _ in range(STEPS):
+        short.watch.updated(short)
+    assert short.watch.conclude() == "" and short.refused == [": ".join(EAGER)]
+    assert [message.notice.code for message in short.sent] == ["local-training"]
+
+
 def test_an_optimizer_whose_steps_are_counted_on_a_ps_trains_nothing_beside_it(world):
     """Its counter is a window: who looks at it sees the steps of the job, or is told that the PS are gone."""
 
@@ -158,7 +187,7 @@ from deeprec_ext.tf_private.sessions import OwnSession
 from deeprec_ext.errors import RefusedError
 v1, sent, way = tf.compat.v1, [], sys.argv[1]
 server = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) if way == "raw" else None
-watch = plain.Watch(Noticing(sent.append), lambda: False, lambda job: job())
+watch = plain.Watch(Noticing(sent.append), lambda reason: None, lambda: False, lambda job: job())
 reasons = []
 plain.watch_sessions(watch, lambda target: server is not None and target == server.target, reasons.append)
 plain.watch_optimizer(v1.train.Optimizer, watch)
