@@ -116,11 +116,6 @@ class Door:
             self.windows.trained()
         return imported.captured.pack(results[:count])
 
-    @property
-    def opened(self) -> bool:
-        """Whether there is a session."""
-        return self._session is not None
-
     def bring(self, model: Any) -> None:
         """Its variables have their values here, for a step that is Keras's own."""
         for variable in self.generation.weights(model):

@@ -143,13 +143,13 @@ class Steps:
         self.attach(epochs, given.element_spec if epochs.own_input else epochs.element_spec)
 
     def attach(self, epochs: Epochs, spec: Any, records: int | None = None) -> None:
-        """Before there is a batch.
+        """Before there is a batch, if no step was made ready before.
 
         Args:
           spec: of one.
           records: of one, where they are known.
         """
-        if spec is None:
+        if spec is None or self._known:
             return
         spec = _plain(spec)
         self._known = [(spec, self._door.prepare(self._model, self._kind, spec, Batches(records, epochs.reads)))]

@@ -90,10 +90,6 @@ class Model(Protocol):
     def forget(self) -> None:
         """What it has written is left out."""
 
-    @property
-    def opened(self) -> bool:
-        """Whether there is a session."""
-
 
 class EpochOver(int):
     """Truth that makes Keras leave its loop over the batches of an epoch, and nothing else."""
@@ -340,8 +336,7 @@ class Epochs:
             self._until(pb.EpochRequest(), lambda reply: reply.begun, math.inf)
             self._begun = True
             return
-        if not self._model.opened:  # nobody gives it records before it has told what its model is like
-            self.attach()
+        self.attach()  # nobody gives it records before it has told what its model is like; others wait for the model with theirs
         self._claim()  # else nobody knows of these records
         reply = self._until(pb.EpochRequest(), lambda reply: True)
         self._again = reply is not None and reply.begun

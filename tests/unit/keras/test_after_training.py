@@ -169,7 +169,7 @@ def test_the_chief_has_a_model_before_it_asks_for_records(elastic, kind, steps, 
     asked = door.trainer.inputs.end_of_epoch
 
     def ask(request):
-        assert door.opened, "there is no model yet"
+        assert door.trains(model), "there is no model yet"
         return asked(request)
 
     monkeypatch.setattr(door.trainer.inputs, "end_of_epoch", ask)
@@ -177,6 +177,9 @@ def test_the_chief_has_a_model_before_it_asks_for_records(elastic, kind, steps, 
     model.compile("sgd", "mse")
     history = model.fit(*inputs[kind], batch_size=4 if kind == "arrays" else None, steps_per_epoch=steps, verbose=0)
     assert len(history.history["loss"]) == 1 and int(model.optimizer.iterations) == 2
+    model = models.dense()  # another one in the same script, whose session there is
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=4, verbose=0)
 
 
 def test_callbacks_in_lists_are_sorted_out_too(elastic, tmp_path):
