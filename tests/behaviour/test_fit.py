@@ -7,10 +7,11 @@ import json
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deeprec_ext.keras import milestones
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import refitted, saved, tables
+from tests.behaviour.scripts import many_callbacks, refitted, saved, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
@@ -117,6 +118,40 @@ def test_all_stop_where_early_stopping_of_the_chief_does_also_who_came_late(begi
     heard = [len(each) for each in told]
     assert heard[:2] == [4, 4], "the first epoch and three without a better one"
     assert 1 <= heard[2] <= 4, "it goes through them until the chief's script has ended, and the job with it"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.long)])
+def test_callbacks_that_decide_come_to_the_same_everywhere_and_files_are_those_of_the_best_epoch(begin, policy):
+    job = begin(
+        "--ps", "2", "--workers", "1", "--max-workers", "2",
+        command=("python", str(SCRIPTS / "many_callbacks.py"), "--policy", policy),
+    )  # fmt: skip
+    job.until(lambda: trained(job) >= 5500, "an epoch of 4 800 rows")
+    assert job.scale(workers=2).outcome == "committed"
+    assert job.scale(ps=1).outcome == "committed"
+    finish(job)
+    ends = [json.loads(path.read_text()) for path in job.directory.glob("end-*.json")]
+    [chief] = [one for one in ends if one["role"] == "chief"]
+    others = [one for one in ends if one is not chief]
+    assert others, "a worker has come to the end of its script"
+    for one in others:
+        assert (one["epochs"], one["history"]) == (chief["epochs"], chief["history"])
+        assert one["rate"] == chief["rate"] and one["loss"] == pytest.approx(chief["loss"], rel=1e-5)
+    count = len(chief["epochs"])
+    rates, rate = [], many_callbacks.RATE
+    for epoch in range(count):
+        rates.append(rate := rate * (many_callbacks.TIMES if epoch == many_callbacks.FASTER else 1))
+        rate *= 0.5 if epoch else 1.0
+    [name] = set(chief["history"]) & {"lr", "learning_rate"}
+    assert chief["history"][name] == pytest.approx(rates) and chief["rate"] == pytest.approx(rate)
+    best = int(np.argmin(chief["history"]["val_loss"]))
+    assert best > 0 and count < 20, "it has got better, and stopped early"
+    reloaded = tf.keras.models.load_model(job.directory / "best.keras")
+    assert reloaded.evaluate(*many_callbacks.records(1000), verbose=0)[0] == pytest.approx(chief["loss"], rel=0.02)
+    assert len((job.directory / "log.csv").read_text().splitlines()) == count + 1
+    assert {one.name for one in (job.directory / "board").iterdir()} == {"train", "validation"}
+    assert len(list((job.directory / "board").rglob("events*"))) == 2, "the chief alone writes them"
 
 
 @pytest.mark.timeout(300)

@@ -336,7 +336,7 @@ class Epochs:
             self._until(pb.EpochRequest(), lambda reply: reply.begun, math.inf)
             self._begun = True
             return
-        self.attach()  # nobody gives it records before it has told what its model is like; others wait for the model with theirs
+        self.attach()  # nobody gives it records before it has told what its model is like, and others wait for that
         self._claim()  # else nobody knows of these records
         reply = self._until(pb.EpochRequest(), lambda reply: True)
         self._again = reply is not None and reply.begun
