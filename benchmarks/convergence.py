@@ -48,9 +48,10 @@ def plain(words: Sequence[str]) -> None:
     )
 
 
-def elastic(words: Sequence[str], steps: int) -> dict[str, Any]:
+def elastic(words: Sequence[str], steps: int, settings: Sequence[str]) -> dict[str, Any]:
     """While it trains so many steps."""
-    with running(words, ps=2, workers=0, flags=["--max-workers", "3"], label="convergence") as job:
+    flags = ["--max-workers", "3", *(word for one in settings for word in ("--setting", one))]
+    with running(words, ps=2, workers=0, flags=flags, label="convergence") as job:
 
         def at(share: float) -> None:
             job.until(
@@ -93,7 +94,7 @@ def _protected(job: Job) -> None:
     job.until(safe, "backups of all slots", LIMIT_SECONDS)
 
 
-def measure(model: str, seed: int, data: Path | None) -> dict[str, Any]:
+def measure(model: str, seed: int, data: Path | None, settings: Sequence[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="convergence-") as place:
         found: dict[str, Any] = {"model": model, "seed": seed}
         for kind in ("plain", "elastic"):
@@ -101,7 +102,7 @@ def measure(model: str, seed: int, data: Path | None) -> dict[str, Any]:
             words = [str(SCRIPT), "--model", model, "--seed", str(seed), "--out", str(out), *MODELS[model]]
             words += ["--data", str(data)] if data is not None else []
             began = time.time()
-            told = plain(words) if kind == "plain" else elastic(words, found["plain"]["steps"])
+            told = plain(words) if kind == "plain" else elastic(words, found["plain"]["steps"], settings)
             found[kind] = {**json.loads(out.read_text()), "seconds": time.time() - began, **(told or {})}
             say(f"{model}, seed {seed}, {kind}: AUC {found[kind]['auc']:.5f} after {found[kind]['seconds']:.0f} s")
     found["difference"] = found["elastic"]["auc"] - found["plain"]["auc"]
@@ -172,6 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="of: %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--setting", action="append", default=[], metavar="KEY=VALUE", help="of the elastic job")
     parser.add_argument("--data", type=Path, help="directory with adult.data and adult.test (UCI), for the census")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows; those that are in it are not measured again")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="the picture (SVG)")
@@ -186,7 +188,7 @@ def main() -> None:
     for seed in range(1, arguments.seeds + 1):
         for model in models:
             if (model, seed) not in known:
-                rows.append(measure(model, seed, arguments.data))
+                rows.append(measure(model, seed, arguments.data, arguments.setting))
                 if path is not None:
                     path.with_suffix(".new").write_text(json.dumps(rows))
                     os.replace(path.with_suffix(".new"), path)
