@@ -187,7 +187,7 @@ from deeprec_ext.tf_private.sessions import OwnSession
 from deeprec_ext.errors import RefusedError
 v1, sent, way = tf.compat.v1, [], sys.argv[1]
 server = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) if way == "raw" else None
-watch = plain.Watch(Noticing(sent.append), lambda reason: None, lambda: False, lambda job: job())
+watch = plain.Watch(Noticing(sent.append), print, lambda: False, lambda job: job())
 reasons = []
 plain.watch_sessions(watch, lambda target: server is not None and target == server.target, reasons.append)
 plain.watch_optimizer(v1.train.Optimizer, watch)
