@@ -148,7 +148,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         return once()
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        return turns.take([model], lambda: save_whole(original, model, args, kwargs), model.name, lambda: None)
+        return turns.take(model, lambda: save_whole(original, model, args, kwargs), model.name, lambda: None)
 
     def load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with door.loading(module.Model):

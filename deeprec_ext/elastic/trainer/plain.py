@@ -3,8 +3,9 @@
 A script that does not read TF_CONFIG, or gives nobody the target, trains on this machine while the job waits for it. What is
 counted are runs of the same operations in sessions on the spot; of those that recur it is looked at, beside the training,
 whether they train a variable of the model (`graph.training`). A look into the data, an evaluation or a restore does not. It is
-told when no elastic session has trained after a while: what trains a little of its own first may do so. An eager loop that goes
-on when it was told, or that was all the script did, ends the job: nothing can make it elastic, and each process trains alone.
+told when no elastic session has trained after a while: what trains a little of its own first may do so. An eager loop with a
+GradientTape or an optimizer that goes on and on when it was told, or that was all the script did, ends the job: nothing can
+make it elastic, and each process trains alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ PATIENCE_SECONDS = 10.0
 
 LOOK_SECONDS = 2.0
 """How often optimizers in functions are asked for their steps."""
+
+GOES_ON_SECONDS, GOES_ON_LOOKS = 5.0, 2
+"""A loop that was told is looked at so often; seen to go on so often in a row it is refused."""
 
 RUNS_MAX = 64
 """Different runs of a graph that are counted, least recently used first to go."""
@@ -67,15 +71,17 @@ class Watch:
       noticing: tells the AIMaster.
       refused: is told why a script cannot be elastic.
       trained: whether an elastic session of this process has made a step.
+      asked: whether the script has asked for one, perhaps in vain: others have left nothing to train.
       soon: runs a job in a thread of ours.
       clock: seconds.
     """
 
     def __init__(
-        self, noticing: Noticing, refused: Callable[[str], None], trained: Callable[[], bool],
+        self, noticing: Noticing, refused: Callable[[str], None], trained: Callable[[], bool], asked: Callable[[], bool],
         soon: Callable[[Callable[[], None]], None], clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._noticing, self._refused, self._trained, self._soon, self._clock = noticing, refused, trained, soon, clock
+        self._noticing, self._refused, self._trained, self._asked = noticing, refused, trained, asked
+        self._soon, self._clock = soon, clock
         self._lock = threading.Lock()
         self._runs: weakref.WeakKeyDictionary[tf.Graph, OrderedDict[tuple[str, ...], tuple[int, float]]]
         self._runs = weakref.WeakKeyDictionary()
@@ -84,7 +90,9 @@ class Watch:
         self._updates: Counter[int] = Counter()
         self._looked = 0.0
         self._since, self._what = 0.0, SESSION
-        self._loops = 0  # eager steps soon after they were told of; -1: nobody has counted; 0: they were not told of
+        self._told_of_loop = False
+        self._steps = 0  # eager ones of an optimizer, or with a GradientTape
+        self._seen: list[int] = []  # how many there were, at each look since it was told
         self.opened = False
         """MonitoredSession has made a session on the spot."""
         self.over = False
@@ -108,9 +116,16 @@ class Watch:
             self._pending.append((graph, key, began, what))
         self._soon(self._examine)
 
-    def updated(self, by: Any) -> None:
-        """A variable was updated eagerly, `by` itself or an optimizer."""
+    def taped(self) -> None:
+        """A gradient was computed eagerly."""
+        if not self.over and tf.executing_eagerly():
+            with self._lock:
+                self._steps += 1
+
+    def updated(self, by: Any, steps: int = 0) -> None:
+        """A variable was updated eagerly, `by` itself or an optimizer, whose steps these are."""
         with self._lock:
+            self._steps += steps
             self._updates[id(by)] += 1
             if self._updates[id(by)] == STEPS and not self._since:
                 self._since, self._what = self._clock(), EAGER
@@ -120,7 +135,7 @@ class Watch:
         if self.over:
             return
         if tf.executing_eagerly():
-            self.updated(optimizer)
+            self.updated(optimizer, 1)
         elif tf.compat.v1.executing_eagerly_outside_functions() and hasattr(optimizer, "iterations"):
             with self._lock:
                 self._optimizers.add(optimizer)
@@ -134,47 +149,53 @@ class Watch:
         now = self._clock()
         if self._trained():
             self._end()
-        elif self._loops:
-            if now - self._looked >= LOOK_SECONDS:
+        elif self._told_of_loop:
+            if now - self._looked >= GOES_ON_SECONDS:
                 self._looked = now
-                self._soon(self._refuse_loop)
+                self._soon(self._look_at_loop)
         elif self._since and now - self._since >= PATIENCE_SECONDS:
             self._tell()
         elif self._optimizers and not self._since and now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self._soon(self._ask)
 
-    def conclude(self) -> str:
-        """The script has ended: what it trained beside the PS, if it did nothing else; empty: nothing, or it is refused."""
+    def conclude(self, refuse: bool = True) -> str:
+        """The script has ended: what it trained beside the PS, if it did nothing else; empty: nothing, or it is refused.
+
+        Args:
+          refuse: a script that did nothing but an eager loop is refused.
+        """
         if not self.over and not self._trained():
             self._examine()
             self._ask()
-            if self._since and not self._loops:
+            if self._since and not self._told_of_loop:
                 self._tell()
-            if self._loops:
+            if self._told_of_loop and refuse and self._eager_steps() >= STEPS:
                 self._refused(": ".join(EAGER))
                 self._end()
                 return ""
-        return ": ".join(self._what) if self._since and not self._trained() and self._what is not EAGER else ""
+        return ": ".join(self._what) if self._since and not self._trained() else ""
 
     def _tell(self) -> None:
         self._noticing.say("local-training", *self._what)
         if self._what is EAGER:
-            self._loops = -1
+            self._told_of_loop = True
         else:
             self._end()
 
-    def _refuse_loop(self) -> None:
-        """If it still goes on: weights that a script sets before it calls `fit` are no loop."""
-        before, self._loops = self._loops, self._eager_steps()
-        if 0 <= before < self._loops and not self.over and not self._trained():
+    def _look_at_loop(self) -> None:
+        """Whether it still goes on: a few steps before `fit` are no loop."""
+        self._seen = [*self._seen, self._eager_steps()][-GOES_ON_LOOKS - 1 :]
+        goes_on = all(later > before for before, later in zip(self._seen, self._seen[1:]))
+        enough = len(self._seen) > GOES_ON_LOOKS and self._seen[-1] - self._seen[0] >= STEPS
+        if goes_on and enough and not (self.over or self._trained() or self._asked()):
             self._refused(": ".join(EAGER))
             self._end()
 
     def _eager_steps(self) -> int:
         with self._lock:
-            optimizers, updates = list(self._optimizers), sum(self._updates.values())
-        return updates + sum(map(_made_here, optimizers))
+            optimizers, steps = list(self._optimizers), self._steps
+        return steps + sum(map(_made_here, optimizers))
 
     def _end(self) -> None:
         with self._lock:
@@ -257,11 +278,16 @@ def watch_optimizer(kind: Any, watch: Watch, method: str = "apply_gradients") ->
 
 
 def watch_variables(watch: Watch) -> None:
-    """Loops that apply their gradients by hand."""
+    """Loops that apply their gradients by hand. Integers are counters."""
 
     def assign(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not watch.over and self.trainable and tf.executing_eagerly():
+        if not watch.over and self.trainable and self.dtype.is_floating and tf.executing_eagerly():
             watch.updated(self)
         return original(self, *args, **kwargs)
 
+    def gradient(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        watch.taped()
+        return original(self, *args, **kwargs)
+
     training.wrap_variable_updates(assign)
+    wrap(tf.GradientTape, "gradient", gradient)

@@ -84,7 +84,9 @@ def _at_last(one: Trainer) -> None:
         f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
     )  # fmt: skip
     expected = one.identity.role == "evaluator" or one.leaving.is_set() or one.asked_to_train or one.model_is_live
-    beside = one.plain.conclude()  # that has been told: the script ends as it ends, unless the job is strict
+    beside = one.plain.conclude(
+        refuse=code == 0 and not expected
+    )  # that is told: the script ends as it ends, if not strict
     trained_nothing = not one.had_session and not expected and not beside and code == 0
     if trained_nothing and one.refusal is None:
         calling = one.calling

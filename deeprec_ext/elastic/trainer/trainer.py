@@ -81,7 +81,9 @@ class Trainer:
         self.declaring = Declaring(self.agent.send, lambda: self._cluster.generation)
         self.noticing = Noticing(self.agent.send)
         self.reporter = Reporter(self.agent, self.clock, self.declaring, self.gazer.note_pause, self._note_slow)
-        self.plain = Watch(self.noticing, self.refused, lambda: self.clock.steps > 0, self.soon)
+        self.plain = Watch(
+            self.noticing, self.refused, lambda: self.clock.steps > 0, lambda: self.asked_to_train, self.soon
+        )  # fmt: skip
         self.backup = TrainerBackup(target, self.agent, lambda: self._settings.copy_chunk_bytes or 8 << 20)
         self._builder = Builder(self.agent.ack)
         self.had_session = False

@@ -131,6 +131,7 @@ class Fitting:
 
     def fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As Keras's `fit`, with records leased where they can be."""
+        self._home.asked_to_train = True  # there may be nothing left for it
         self._under_way += 1
         try:
             return self._fit(original, model, args, kwargs)
@@ -341,13 +342,15 @@ class Fitting:
                 x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
                 validation_split=0.0,
             )  # fmt: skip
-        epochs.attach = lambda: model.train_function.attach(
-            epochs, spec, found.plan.batch_size if found.plan is not None else None
-        )
+        if records is not None or not words.get(
+            "class_weight"
+        ):  # which Keras makes a part of the batches, of some shape
+            epochs.attach = lambda: model.train_function.attach(
+                epochs, spec, found.plan.batch_size if found.plan is not None else None
+            )
         if not home.chief:
             words["validation_data"] = None
         self._fitted.add(id(model))
-        home.asked_to_train = True  # there may be nothing left for it
         before, self._running[id(model)] = self._running.get(id(model)), epochs
         if found.instead:
             inputs.instead[found.instead] = records

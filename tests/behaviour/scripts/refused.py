@@ -13,7 +13,9 @@ v1 = tf.compat.v1
 def eager():
     weights = tf.Variable([1.0, 2.0])
     for _ in range(10):
-        weights.assign_add([0.1, 0.1])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights**2)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
     print("trained eagerly", weights.numpy())
 
 

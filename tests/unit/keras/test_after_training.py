@@ -119,17 +119,19 @@ def test_a_function_that_saves_is_the_chiefs_too(elastic, tmp_path, chief, monke
 def test_what_tensorflow_saves_of_the_model_is_the_chiefs_too(elastic, tmp_path, chief, caplog):
     caplog.set_level(logging.INFO, logger="deeprec_ext")
     model = trained(elastic, chief=chief)
-    whole = tf.Module()
-    whole.model = model
+    whole, inner = tf.Module(), tf.Module()
+    whole.parts, inner.model = [inner], model
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     manager = tf.train.CheckpointManager(checkpoint, str(tmp_path / "managed"), 2)
     tf.saved_model.save(whole, str(tmp_path / "served"))
-    written = checkpoint.write(str(tmp_path / "written"))
-    saved, kept = checkpoint.save(tmp_path / "saved"), manager.save()
+    written = checkpoint.write(file_prefix=str(tmp_path / "written"))
+    saved, kept = checkpoint.save(file_prefix=tmp_path / "saved"), manager.save()
+    tf.train.Checkpoint(optimizer=model.optimizer).write(str(tmp_path / "optimizer"))
     assert (written, saved) == (str(tmp_path / "written"), str(tmp_path / "saved-1"))
     assert kept == (str(tmp_path / "managed" / "ckpt-2") if chief else None)
+    assert (manager.latest_checkpoint, manager.checkpoints) == ((kept, [kept]) if chief else (None, []))
     names = {one.name.partition(".")[0] for one in tmp_path.iterdir()} - {"managed", "checkpoint"}
-    assert names == ({"served", "written", "saved-1"} if chief else set())
+    assert names == ({"served", "written", "saved-1", "optimizer"} if chief else set())
     assert ("all processes would write the same file" in caplog.text) != chief
     if chief:
         other = keras.models.clone_model(model)
@@ -141,9 +143,10 @@ def test_what_no_process_trains_each_saves(elastic, tmp_path):
     trained(elastic, chief=False)
     other = tf.Variable(3.0)
     assert tf.train.Checkpoint(other=other).save(str(tmp_path / "own")) == str(tmp_path / "own-1")
-    own = models.dense()
-    tf.train.Checkpoint(own).write(str(tmp_path / "model"))
-    assert {"own-1.index", "model.index"} <= {one.name for one in tmp_path.iterdir()}
+    tf.train.Checkpoint(models.dense()).write(str(tmp_path / "model"))
+    unmade = keras.Sequential([L.Dense(1)])
+    tf.train.Checkpoint(unmade=unmade, models=[models.dense()]).write(str(tmp_path / "unmade"))
+    assert {"own-1.index", "model.index", "unmade.index"} <= {one.name for one in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize("steps", [None, 2])

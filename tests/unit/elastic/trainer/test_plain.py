@@ -21,8 +21,10 @@ class World:
 
     def __init__(self):
         self.now, self.trained, self.jobs, self.sent, self.refused = 100.0, False, [], [], []
+        self.asked = False
         self.watch = Watch(
-            Noticing(self.sent.append), self.refused.append, lambda: self.trained, self.jobs.append, lambda: self.now
+            Noticing(self.sent.append), self.refused.append, lambda: self.trained, lambda: self.asked, self.jobs.append,
+            lambda: self.now,
         )  # fmt: skip
 
     def later(self, seconds=PATIENCE_SECONDS + 1):
@@ -134,29 +136,52 @@ def test_eager_updates_by_an_optimizer_by_hand_and_in_a_function(world):
     assert other.later() == [EAGER[0]]
 
 
-def test_an_eager_loop_that_goes_on_when_it_was_told_is_refused(world):
-    for _ in range(10):
+def steps(world, count):
+    """Of an eager loop."""
+    for _ in range(count):
+        world.watch.taped()
         world.watch.updated(world)
+
+
+def test_an_eager_loop_that_goes_on_and_on_when_it_was_told_is_refused(world):
+    steps(world, 10)
     assert world.later() == [EAGER[0]] and not world.refused
-    for _ in range(3):
+    for _ in range(4):
+        world.later()
+    for count in (1, 0, 9, 0):
+        steps(world, count)
         world.later()
     assert not world.refused, "it has stopped"
-    world.watch.updated(world)
+    for _ in range(2):
+        steps(world, 2)
+        world.later()
     assert world.later() == [EAGER[0]] and world.refused == [": ".join(EAGER)] and world.watch.over
-    assert world.watch.conclude() == "" and len(world.refused) == 1
+    assert world.watch.conclude() == ": ".join(EAGER) and len(world.refused) == 1
+
+
+def test_sums_by_hand_and_what_goes_on_beside_fit_are_told_and_no_more(world):
+    for _ in range(9):
+        steps(world, 0)
+        world.watch.updated(world)
+        world.later()
+    assert world.later() == [EAGER[0]] and not world.refused and world.watch.conclude()
+    beside = World()
+    beside.asked = True  # fit has been called, and others have left nothing
+    for _ in range(9):
+        steps(beside, 5)
+        beside.later()
+    assert not beside.refused and beside.watch.conclude(refuse=False) and not beside.refused
 
 
 def test_an_eager_loop_before_fit_may_end_and_one_that_was_all_is_refused_at_the_end(world):
-    for _ in range(STEPS):
-        world.watch.updated(world)
+    steps(world, STEPS)
     world.later()
     world.trained = True
-    world.watch.updated(world)
+    steps(world, STEPS)
     world.later()
     assert world.watch.conclude() == "" and not world.refused
     short = World()
-    for _ in range(STEPS):
-        short.watch.updated(short)
+    steps(short, STEPS)
     assert short.watch.conclude() == "" and short.refused == [": ".join(EAGER)]
     assert [message.notice.code for message in short.sent] == ["local-training"]
 
@@ -187,7 +212,7 @@ from deeprec_ext.tf_private.sessions import OwnSession
 from deeprec_ext.errors import RefusedError
 v1, sent, way = tf.compat.v1, [], sys.argv[1]
 server = v1.train.Server({"localhost": ["127.0.0.1:0"]}, job_name="localhost", task_index=0) if way == "raw" else None
-watch = plain.Watch(Noticing(sent.append), print, lambda: False, lambda job: job())
+watch = plain.Watch(Noticing(sent.append), print, lambda: False, lambda: False, lambda job: job())
 reasons = []
 plain.watch_sessions(watch, lambda target: server is not None and target == server.target, reasons.append)
 plain.watch_optimizer(v1.train.Optimizer, watch)
@@ -200,12 +225,15 @@ if way == "eager v1":
 elif way == "by hand":
     weights = tf.Variable(tf.ones([3]))
     for _ in range(3):
-        weights.assign_sub(0.1 * weights)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
 elif way == "loaded":
-    weights, mean = tf.Variable(tf.ones([3])), tf.Variable(0.0, trainable=False)
+    weights, mean, count = tf.Variable(tf.ones([3])), tf.Variable(0.0, trainable=False), tf.Variable(0)
     for _ in range(9):
         weights.assign(tf.ones([3]))
         mean.assign_add(1.0)
+        count.assign_add(1)
 else:
     v1.disable_eager_execution()
 if way == "keras":
