@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.data.plan import Plan, plan
+from deeprec_ext.data.plan import SHARD_BATCHES, Plan, plan
 from deeprec_ext.data.readers import IndexReader
 from deeprec_ext.data.readers.base import Columns, Shard
 
 BATCH = 32
 """Rows of a batch where the script does not say, as in Keras."""
+
+SHARDS_LEAST, SHARD_BATCHES_LEAST = 64, 2
+"""An epoch has so many shards, if that leaves them so many batches: else some processes had all rows of it, and others none."""
 
 SAMPLED_ROWS = 64
 """So many rows tell whether two processes have the same ones."""
@@ -60,8 +63,12 @@ class Rows:
         return f"{check:08x}"
 
     def plan(self, batch_size: int, epochs: int | None, shuffle: bool, seed: int) -> Plan:
-        reader = RowReader(tf.nest.flatten(self.structure))
-        return plan(self.count, batch_size, epochs, shuffle, seed, reader, None, None, "train", False, {})
+        """Shuffled rows are numbered in an order of chance, the same in all processes: a shard has rows of everywhere."""
+        order = np.random.default_rng(seed).permutation(self.count) if shuffle else None
+        reader = RowReader(tf.nest.flatten(self.structure), order)
+        few = max(SHARD_BATCHES_LEAST, self.count // batch_size // SHARDS_LEAST)
+        shard = batch_size * few if few < SHARD_BATCHES else None
+        return plan(self.count, batch_size, epochs, shuffle, seed, reader, shard, None, "train", False, {})
 
     def pack(self, columns: Mapping[str, np.ndarray]) -> Any:
         """A batch of the reader as an element."""
@@ -71,11 +78,13 @@ class Rows:
 class RowReader(IndexReader):
     """Of the rows themselves, instead of their numbers: columns are named by their places."""
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self._arrays = arrays
+    def __init__(self, arrays: Sequence[np.ndarray], order: np.ndarray | None = None) -> None:
+        self._arrays, self._order = arrays, order
 
     def read(self, shard: Shard) -> Columns:
-        part = slice(shard.first, shard.first + shard.records)
+        part: Any = slice(shard.first, shard.first + shard.records)
+        if self._order is not None:
+            part = self._order[part]
         return {str(place): one[part] for place, one in enumerate(self._arrays)}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from deeprec_ext.data.readers.base import Shard
 from deeprec_ext.keras.leased.arrays import rows_of
 from tests.unit.keras import models
 
@@ -238,6 +239,19 @@ def test_which_inputs_are_rows():
     for other in (iter([x]), tf.data.Dataset.range(3), object(), None, np.array([{}, {}])):
         assert rows_of(other, None, None) is None
     assert rows_of(x, x[:3], None) is None
+
+
+def test_shards_are_many_and_shuffled_have_rows_of_everywhere():
+    rows = rows_of(np.arange(1920), np.arange(1920) // 960, None)
+    made = rows.plan(32, 1, True, 1)
+    size = made.declaration.shard_records
+    assert 1920 / size >= 30, "of 60 batches each of many processes gets some"
+    read = [made.reader.read(Shard("", 0, first, size, 0, 0)) for first in range(0, 1920, size)]
+    assert sorted(np.concatenate([one["0"] for one in read]).tolist()) == list(range(1920))
+    assert all(set(one["1"].tolist()) == {0, 1} for one in read), "in the arrays one class comes after the other"
+    in_order = rows.plan(32, 1, False, 1)
+    assert in_order.reader.read(Shard("", 0, 64, 64, 0, 0))["0"].tolist() == list(range(64, 128))
+    assert rows_of(np.arange(100_000), None, None).plan(10, 1, True, 1).declaration.shard_records == 320
 
 
 def test_the_content_of_rows_is_known_by_a_sample():
