@@ -246,6 +246,10 @@ class Stage:
     source: Source | None = None
     repeats: int = 1
     """How often it gives what is before it; less than 0: without end."""
+    slices: Sequence[Any] = ()
+    """Of `from_tensor_slices`: the tensors, whose rows are its elements."""
+    zipped: Any = None
+    """Of `zip`: the datasets, in the structure of its elements."""
 
 
 def stage_of(dataset: Any) -> Stage:
@@ -268,9 +272,11 @@ def stage_of(dataset: Any) -> Stage:
     size = getattr(dataset, "_batch_size", None)
     source = _source(dataset, kind, before)
     repeats = int(dataset._count) if kind == "RepeatDataset" else 1
+    slices = [one for one in dataset._tensors if hasattr(one, "numpy")] if kind == "TensorSliceDataset" else ()
     return Stage(
-        kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats
-    )
+        kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats, slices,
+        dataset._datasets if kind == "ZipDataset" else None,
+    )  # fmt: skip
 
 
 def _kind(dataset: Any) -> str:

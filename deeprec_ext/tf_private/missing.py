@@ -97,6 +97,8 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "Dataset.map", lambda: tf.data.Dataset.range(1).map(abs), "_input_dataset _map_func"
     yield "Dataset.map._map_func", lambda: tf.data.Dataset.range(1).map(abs)._map_func, "_func"
     yield "Dataset.batch", lambda: tf.data.Dataset.range(1).batch(1), "_batch_size _input_dataset"
+    yield "Dataset.from_tensor_slices", lambda: tf.data.Dataset.from_tensor_slices([1]), "_tensors"
+    yield "Dataset.zip", lambda: tf.data.Dataset.zip((tf.data.Dataset.range(1), tf.data.Dataset.range(1))), "_datasets"
     yield "Dataset.skip", lambda: tf.data.Dataset.range(1).skip(1), "_count"
     yield "TextLineDataset", lambda: tf.data.TextLineDataset("a"), "_compression_type _filenames"
     yield "TFRecordDataset", lambda: tf.data.TFRecordDataset("a"), "_compression_type _filenames"

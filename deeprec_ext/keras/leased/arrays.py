@@ -5,6 +5,7 @@ Every process has all rows in its memory, as the script made them; it reads thos
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import tensorflow as tf
 from deeprec_ext.data.plan import SHARD_BATCHES, Plan, plan
 from deeprec_ext.data.readers import IndexReader
 from deeprec_ext.data.readers.base import Columns, Shard
+from deeprec_ext.keras.leased.digests import digests
 
 BATCH = 32
 """Rows of a batch where the script does not say, as in Keras."""
@@ -52,8 +54,15 @@ class Rows:
                        for part in (slice(0, at), slice(at, None)))  # fmt: skip
         return Rows(first, at), Rows(last, self.count - at)
 
-    def content(self) -> str:
-        """Another one: other rows. The same one: the same rows, as far as a sample can tell."""
+    @functools.cached_property
+    def _digests(self) -> np.ndarray | None:
+        return digests(tf.nest.flatten(self.structure))
+
+    def content(self, shuffle: bool) -> str:
+        """Another one: other rows. The same one: the same rows, in any order if they are shuffled; of what is too large to be
+        looked at, as far as a sample can tell."""
+        if shuffle and self._digests is not None:
+            return f"{int(self._digests.sum(dtype=np.uint64)):016x}"
         chosen = np.unique(np.linspace(0, self.count - 1, min(self.count, SAMPLED_ROWS)).astype(np.int64))
         check = 0
         for one in tf.nest.flatten(self.structure):
@@ -63,16 +72,26 @@ class Rows:
         return f"{check:08x}"
 
     def plan(self, batch_size: int, epochs: int | None, shuffle: bool, seed: int) -> Plan:
-        """Shuffled rows are numbered in an order of chance, the same in all processes: a shard has rows of everywhere."""
-        order = np.random.default_rng(seed).permutation(self.count) if shuffle else None
-        reader = RowReader(tf.nest.flatten(self.structure), order)
-        few = max(SHARD_BATCHES_LEAST, self.count // batch_size // SHARDS_LEAST)
-        shard = batch_size * few if few < SHARD_BATCHES else None
+        reader, shard = self.reader(shuffle, seed), shard_of(self.count, batch_size)
         return plan(self.count, batch_size, epochs, shuffle, seed, reader, shard, None, "train", False, {})
+
+    def reader(self, shuffle: bool, seed: int) -> RowReader:
+        """Shuffled rows are numbered in an order of chance, the same in all processes, also where each has them in another
+        one: a shard has rows of everywhere."""
+        order = np.random.Generator(np.random.PCG64(seed)).permutation(self.count) if shuffle else None
+        if order is not None and self._digests is not None:
+            order = np.argsort(self._digests, kind="stable")[order]
+        return RowReader(tf.nest.flatten(self.structure), order)
 
     def pack(self, columns: Mapping[str, np.ndarray]) -> Any:
         """A batch of the reader as an element."""
         return tf.nest.pack_sequence_as(self.structure, [columns[str(place)] for place in range(len(columns))])
+
+
+def shard_of(count: int, batch_size: int) -> int | None:
+    """Rows that are leased at once. None: the default."""
+    few = max(SHARD_BATCHES_LEAST, count // batch_size // SHARDS_LEAST)
+    return batch_size * few if few < SHARD_BATCHES else None
 
 
 class RowReader(IndexReader):
@@ -80,6 +99,9 @@ class RowReader(IndexReader):
 
     def __init__(self, arrays: Sequence[np.ndarray], order: np.ndarray | None = None) -> None:
         self._arrays, self._order = arrays, order
+
+    def sample(self, path: str) -> Columns:
+        return {str(place): one[:1] for place, one in enumerate(self._arrays)}
 
     def read(self, shard: Shard) -> Columns:
         part: Any = slice(shard.first, shard.first + shard.records)

@@ -231,22 +231,26 @@ class Fitting:
             weigh = by_class(words["class_weight"], self._model.generation.NUMBER, labels)
             _, _, weighed = weigh(None, labels, given)
             rows = Rows((*rows.structure[:2], weighed.numpy()), rows.count)
-        plan = rows.plan(batch, None if wanted.steps else 1, bool(words.get("shuffle", True)), self._count)
-        plan = wanted.of(plan, self._name(), rows.content())
+        shuffle = bool(words.get("shuffle", True))
+        plan = rows.plan(batch, None if wanted.steps else 1, shuffle, self._count)
+        plan = wanted.of(plan, self._name(), rows.content(shuffle))
         batches = math.ceil(rows.count / batch)
         return Input(plan, rows.spec, lambda source: map(rows.pack, source.batches()), batches=batches)
 
     def _of_dataset(self, dataset: tf.data.Dataset, class_weight: Any, wanted: Asked) -> Input | None:
         if DIVIDED in eager.first_names(dataset):
             return None
-        given = dataset
+        given, content, batches = dataset, "", None
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
             try:
                 pipeline = followed(dataset)
                 if pipeline.passes is None and wanted.steps is None:
                     return None  # Keras says what is missing
-                dataset = pipeline.leased(f"files of {self._name()}")
+                dataset = pipeline.leased(
+                    f"{'files' if pipeline.rows is None else 'rows'} of {self._name()}", self._count
+                )
+                content, batches = pipeline.content, pipeline.batches
             except NotFollowed as error:
                 return self._own(given, wanted, f"of its tf.data pipeline, {error}")
             mark = next(one for name in eager.first_names(dataset) if (one := parse(name)) is not None)
@@ -269,9 +273,9 @@ class Fitting:
         if class_weight:
             dataset = dataset.map(by_class(class_weight, self._model.generation.NUMBER))
         plan = Plan(source.declaration, source.reader, source.batch_size, drop_remainder=source.drop_remainder)
-        plan = wanted.of(plan, f"{self._name()} {mark.dataset}")
+        plan = wanted.of(plan, f"{self._name()} {mark.dataset}", content)
         passes, reads = source.declaration.epochs, reads_of(plan)
-        return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, None, reads, mark.dataset)
+        return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, batches, reads, mark.dataset)
 
     def _own(self, x: Any, wanted: Asked, why: str) -> Input | None:
         """Each process reads its input by itself."""

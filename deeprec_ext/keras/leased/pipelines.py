@@ -1,14 +1,16 @@
-"""A tf.data pipeline over files that is given to `fit`: its records are leased by file and range, its own stages are kept.
+"""A tf.data pipeline that is given to `fit`: its records are leased, its own stages are kept.
 
-What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved;
-stages that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages
-that make one element of each batch, of any size, or of one where `batch` drops all others; and `repeat`. The files are read by
-`elastic_dataset` instead, which also shuffles and repeats where the pipeline does; the script's own functions are applied to
-the records of each of its batches.
+What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved,
+leased by file and range, or the rows of arrays (`slices`), leased as arrays are that are given to `fit`; stages that make one
+element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages that make one of each
+batch, of any size, or of one size where `batch` drops all others; and `repeat`. The files are read by `elastic_dataset`
+instead, which also shuffles and repeats where the pipeline does; the script's own functions are applied to the records of each
+of its batches.
 """
 
 from __future__ import annotations
 
+import functools
 import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from deeprec_ext.data.dataset import elastic_dataset
 from deeprec_ext.data.errors import DataError
 from deeprec_ext.data.readers import by_name
 from deeprec_ext.errors import UsageError
+from deeprec_ext.keras.leased.arrays import Rows, shard_of
+from deeprec_ext.keras.leased.slices import NotSliced, Slices, slices_of
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
@@ -39,9 +43,9 @@ class NotFollowed(Exception):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """From files to batches."""
+    """From files, or rows of arrays, to batches."""
 
-    source: Source
+    source: Source | None
     decoded: Function | None
     """Makes elements of the records of a batch, all at once."""
     shuffled: bool
@@ -53,15 +57,33 @@ class Pipeline:
     """How often it reads its files; None: without end."""
     drop_remainder: bool = False
     """It has no batch of fewer records."""
+    rows: Slices | None = None
+    """Instead of a source."""
 
-    def leased(self, name: str) -> tf.data.Dataset:
+    @functools.cached_property
+    def _rows(self) -> Rows | None:
+        return Rows(tuple(self.rows.arrays), len(self.rows.arrays[0])) if self.rows is not None else None
+
+    @property
+    def content(self) -> str:
+        """What stands for the rows; empty: there are none."""
+        return self._rows.content(self.shuffled) if self._rows is not None else ""
+
+    @property
+    def batches(self) -> int | None:
+        """Of a pass, where that is known."""
+        return -(-self._rows.count // self.batch_size) if self._rows is not None else None
+
+    def leased(self, name: str, seed: int = 0) -> tf.data.Dataset:
         """The same with records of the ledger. Raises UsageError, and NotFollowed before anybody hears of the name.
 
         Args:
           name: of the dataset, in the ledger.
+          seed: of the order of shuffled rows.
         """
         size = self.batch_size if self.drop_remainder else None
-        given = tf.nest.map_structure(lambda one: tf.TensorSpec([size, *one.shape[1:]], one.dtype), self.source.spec)
+        spec = _spec_of(self._rows) if self._rows is not None else self._of_files.spec
+        given = tf.nest.map_structure(lambda one: tf.TensorSpec([size, *one.shape[1:]], one.dtype), spec)
         nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=given)
         specs = tf.nest.flatten(self._stages_after(nothing).element_spec)
         if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] in (None, size) for one in specs):
@@ -69,16 +91,40 @@ class Pipeline:
                 "its functions make batches of one size, but some batches have fewer records (drop_remainder=True in batch() "
                 "leaves those out)"
             )
-        options: dict[str, Any] = {"skip_lines": self.source.skip} if self.source.skip else {}
-        if self.source.columns:
-            options["columns"] = list(self.source.columns)
-            _check_tables(self.source)
-        paths = [path if "://" in path else glob.escape(path) for path in self.source.files]  # they are no patterns
-        dataset = elastic_dataset(
-            paths, self.batch_size, self.passes, self.shuffled, reader=self.source.reader, name=name,
-            reader_options=options, drop_remainder=self.drop_remainder,
-        )  # fmt: skip
+        if self._rows is not None:
+            dataset = elastic_dataset(
+                self._rows.count, self.batch_size, self.passes, self.shuffled, seed, self._rows.reader(self.shuffled, seed),
+                name=name, shard_records=shard_of(self._rows.count, self.batch_size), drop_remainder=self.drop_remainder,
+            )  # fmt: skip
+        else:
+            dataset = self._read_files(name)
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
+
+    @property
+    def _of_files(self) -> Source:
+        assert self.source is not None
+        return self.source
+
+    def _read_files(self, name: str) -> tf.data.Dataset:
+        source = self._of_files
+        options: dict[str, Any] = {"skip_lines": source.skip} if source.skip else {}
+        if source.columns:
+            options["columns"] = list(source.columns)
+            _check_tables(source)
+        paths = [path if "://" in path else glob.escape(path) for path in source.files]  # they are no patterns
+        return elastic_dataset(
+            paths, self.batch_size, self.passes, self.shuffled, reader=source.reader, name=name, reader_options=options,
+            drop_remainder=self.drop_remainder,
+        )  # fmt: skip
+
+    def _of_rows(self, rows: Slices) -> Function:
+        def of_batch(columns: Any) -> Any:
+            parts = [columns[str(place)] for place in range(len(rows.arrays))]
+            if rows.whole is not None and not self.of_records:
+                return rows.whole(parts)
+            return _one_by_one(rows.elements(parts), parts, self.of_records)
+
+        return of_batch
 
     def _stages_after(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """
@@ -87,8 +133,12 @@ class Pipeline:
         """
         if self.decoded is not None:
             dataset = dataset.map(self.decoded, num_parallel_calls=tf.data.AUTOTUNE)
-        if self.of_records:
-            dataset = dataset.map(_one_by_one(self.of_records), num_parallel_calls=tf.data.AUTOTUNE)
+        if self.rows is not None:
+            dataset = dataset.map(self._of_rows(self.rows), num_parallel_calls=tf.data.AUTOTUNE)
+        elif self.of_records:
+            dataset = dataset.map(
+                lambda *parts: _one_by_one(_slices(parts), parts, self.of_records), num_parallel_calls=tf.data.AUTOTUNE
+            )
         for function in self.of_batches:
             dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
         return dataset
@@ -113,6 +163,13 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     size, shuffled, passes, full = 0, False, 1, False
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
+        if stage.slices or stage.zipped is not None:
+            if not size:
+                raise NotFollowed("it has no batch()")
+            rows = _slices_of(dataset)
+            return Pipeline(
+                None, None, shuffled, of_records[::-1], size, of_batches[::-1], passes if passes > 0 else None, full, rows
+            )  # fmt: skip
         if stage.source is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
@@ -142,6 +199,16 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     raise NotFollowed("its files are not found")
 
 
+def _slices_of(dataset: Any) -> Slices:
+    try:
+        found = slices_of(dataset, _MAPS, _IN_ORDER)
+    except NotSliced as error:
+        raise NotFollowed(str(error)) from error
+    if found is None:
+        raise NotFollowed("its stage Zip has parts that are no rows of arrays")
+    return found
+
+
 def _sizes(spec: Any) -> set[int | None]:
     """Of batches; not known, unless those that are not full are dropped."""
     return {one.shape[0] for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank}
@@ -152,14 +219,20 @@ def _named(stage: Stage) -> str:
     return stage.kind.removesuffix("Dataset") or "of its own"
 
 
-def _one_by_one(functions: Sequence[Function]) -> Function:
-    def of_batch(*parts: Any) -> Any:
-        each = tf.data.Dataset.from_tensor_slices(parts if len(parts) > 1 else parts[0])
-        for function in functions:
-            each = each.map(function)
-        first = tf.nest.flatten(parts)[0]
-        if (size := first.shape[0]) is not None:
-            return each.batch(size, drop_remainder=True).get_single_element()
-        return each.batch(tf.shape(first, tf.int64)[0]).get_single_element()
+def _slices(parts: tuple[Any, ...]) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(parts if len(parts) > 1 else parts[0])
 
-    return of_batch
+
+def _one_by_one(each: tf.data.Dataset, parts: Any, functions: Sequence[Function]) -> Any:
+    """A batch of what the functions make of elements, of which there are as many as `parts` have rows."""
+    for function in functions:
+        each = each.map(function)
+    first = tf.nest.flatten(parts)[0]
+    if (size := first.shape[0]) is not None:
+        return each.batch(size, drop_remainder=True).get_single_element()
+    return each.batch(tf.shape(first, tf.int64)[0]).get_single_element()
+
+
+def _spec_of(rows: Rows) -> dict[str, tf.TensorSpec]:
+    """Of a batch of them, as their reader has them."""
+    return {str(place): one for place, one in enumerate(rows.spec)}

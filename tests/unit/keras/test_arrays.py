@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.data.readers.base import Shard
+from deeprec_ext.keras.leased import digests
 from deeprec_ext.keras.leased.arrays import rows_of
 from tests.unit.keras import models
 
@@ -254,10 +255,44 @@ def test_shards_are_many_and_shuffled_have_rows_of_everywhere():
     assert rows_of(np.arange(100_000), None, None).plan(10, 1, True, 1).declaration.shard_records == 320
 
 
-def test_the_content_of_rows_is_known_by_a_sample():
+@pytest.mark.parametrize("looked_at", [True, False], ids=["all of it", "a sample"])
+def test_the_content_of_rows_is_known(looked_at, monkeypatch):
+    if not looked_at:
+        monkeypatch.setattr(digests, "BYTES_MAX", 100)
     random = np.random.default_rng(1)
     x, y = random.normal(size=(500, 3)), np.arange(500)
-    content = rows_of(x, y, None).content()
-    assert rows_of(x.copy(), y.copy(), None).content() == content
-    assert rows_of(x[::-1], y, None).content() != content
-    assert rows_of(x, y.astype("int32"), None).content() != content
+    for shuffle in (True, False):
+        content = rows_of(x, y, None).content(shuffle)
+        assert rows_of(x.copy(), y.copy(), None).content(shuffle) == content
+        assert rows_of(x[::-1], y, None).content(shuffle) != content
+        assert rows_of(x, y.astype("int32"), None).content(shuffle) != content
+        same = rows_of(x[::-1].copy(), y[::-1].copy(), None).content(shuffle) == content
+        assert same == (shuffle and looked_at), "the same rows in another order"
+
+
+def test_processes_that_have_the_same_rows_in_another_order_mean_the_same_row():
+    random = np.random.default_rng(1)
+    x, names = random.normal(size=(500, 3)).astype("float32"), np.array([f"name {n % 7}" for n in range(500)], object)
+    x[:250] = x[250:]  # some are there twice
+    mine = rows_of((x, names), None, None)
+    order = random.permutation(500)
+    other = rows_of((x[order], names[order]), None, None)
+    for seed in (0, 1):
+        read = [one.reader(True, seed).read(Shard("", 0, 100, 50, 0, 0)) for one in (mine, other)]
+        np.testing.assert_array_equal(read[0]["0"], read[1]["0"])
+        assert read[0]["1"].tolist() == read[1]["1"].tolist()
+
+
+def test_digests_tell_rows_apart():
+    values = np.float32([[1, 2], [1, -2], [-1, -2], [-1, 2], [2, 1], [0, 0], [-0.0, 0], [0, -0.0], [np.nan, 0]])
+    for one in (values, values.astype("float64"), values.astype("float16"), np.arange(9, dtype="uint8")[:, None]):
+        found = digests.digests([one])
+        assert (
+            len(set(found.tolist())) == len(one)
+            and digests.digests([one[::-1].copy()]).tolist() == found[::-1].tolist()
+        )
+    texts = np.array([["ab", "c"], ["a", "bc"], ["", "abc"], [b"\0", ""]], object)
+    assert len(set(digests.digests([texts]).tolist())) == 4
+    many = np.random.default_rng(2).integers(0, 2, (50_000, 64)).astype("uint8")
+    assert len(set(digests.digests([many]).tolist())) == len(np.unique(many, axis=0))
+    assert len(set(digests.digests([np.zeros((3, 0), "float32"), np.arange(3)]).tolist())) == 3

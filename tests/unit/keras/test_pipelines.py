@@ -268,7 +268,18 @@ NOT_FOLLOWED = {
     "Skip": lambda lines: lines.map(of_line).skip(1).batch(BATCH),
     "Unbatch": lambda lines: lines.batch(4).unbatch().map(of_line).batch(BATCH),
     "no batches of tensors": lambda lines: lines.map(of_line),
-    "TensorSlice": lambda lines: tf.data.Dataset.from_tensor_slices([1.0, 2.0]).batch(BATCH),
+    "it has no batch": lambda lines: tf.data.Dataset.from_tensor_slices([[1.0], [2.0]]),
+    "no rows of arrays": lambda lines: tf.data.Dataset.zip(
+        (tf.data.Dataset.from_tensor_slices([1.0]), tf.data.Dataset.range(1))
+    ).batch(BATCH),
+    "ends with the shortest": lambda lines: tf.data.Dataset.zip(
+        (tf.data.Dataset.from_tensor_slices([1.0]), tf.data.Dataset.from_tensor_slices([1.0, 2.0]))
+    ).batch(BATCH),
+    "sparse or ragged": lambda lines: (
+        tf.data.Dataset.from_tensor_slices((tf.ragged.constant([[1.0], []]), [1.0, 2.0]))
+        .map(lambda x, y: (tf.reduce_sum(x), y))
+        .batch(BATCH)
+    ),
 }
 
 
