@@ -2,7 +2,7 @@
 
 What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved,
 leased by file and range, or the rows of arrays (`slices`), leased as arrays are that are given to `fit`; stages that make one
-element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages that make one of each
+element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages that make one of a
 batch, of any size, or of one size where `batch` drops all others; and `repeat`. The files are read by `elastic_dataset`
 instead, which also shuffles and repeats where the pipeline does; the script's own functions are applied to the records of each
 of its batches.
