@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.tf_private import eager
+from deeprec_ext.units import few
 
 v1 = tf.compat.v1
 
@@ -102,5 +103,9 @@ def _traced(step: Callable[[Any], Any], spec: Any) -> Any:
 
 
 def _kind(placeholder: Any) -> str:
-    users = sorted({one.type for one in placeholder.consumers()})
-    return f"a resource of this process (for {', '.join(users)})" if users else "a resource of this process"
+    """With the layers that use it, as their scopes are called."""
+    users: dict[str, None] = {}
+    for one in placeholder.consumers():
+        scopes = [scope for scope in one.name.split("/")[:-1] if scope != "None_Lookup"]
+        users[f"{one.type} of {'/'.join(scopes)}" if scopes else str(one.type)] = None
+    return f"a resource of this process (for {few(sorted(users), 3)})" if users else "a resource of this process"
