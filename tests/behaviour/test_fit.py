@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from deeprec_ext.keras import milestones
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import many_callbacks, refitted, saved, tables
+from tests.behaviour.scripts import many_callbacks, refitted, rounds, saved, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
@@ -152,6 +152,22 @@ def test_callbacks_that_decide_come_to_the_same_everywhere_and_files_are_those_o
     assert len((job.directory / "log.csv").read_text().splitlines()) == count + 1
     assert {one.name for one in (job.directory / "board").iterdir()} == {"train", "validation"}
     assert len(list((job.directory / "board").rglob("events*"))) == 2, "the chief alone writes them"
+
+
+@pytest.mark.timeout(300)
+def test_a_tutorial_of_two_rounds_over_slices_is_what_it_is_in_plain_keras(begin):
+    job = begin("--strict", "--ps", "2", "--workers", "2", command=("python", str(SCRIPTS / "rounds.py")))
+    assert job.end(240) == 0, job.tails()
+    ends = [json.loads(path.read_text()) for path in job.directory.glob("end-*.json")]
+    [chief] = [one for one in ends if one["role"] == "chief"]
+    assert chief["moved"] == 0.0, "nobody trains the second round, or its frozen layer, while the chief is in the first"
+    for one in ends:
+        assert one["apart"] == 0.0, "the model does not change when fit has returned"
+        assert (one["first"], one["second"]) == (chief["first"], chief["second"])
+    summary = job.summary()
+    assert summary["data"]["trained"] == 2 * rounds.EPOCHS * rounds.ROWS and summary["data"]["lost"] == 0
+    assert summary["notices"] == [], "each process has the same rows, in an order of its own"
+    assert chief["second"]["accuracy"][-1] > 0.8
 
 
 @pytest.mark.timeout(300)
