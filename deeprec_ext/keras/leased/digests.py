@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-BYTES_MAX = 4 << 30
+BYTES_MAX = 1 << 30
 TEXTS_MAX = 10_000_000
-"""What is larger is not looked at: a gigabyte takes about a second, a million texts as well."""
+"""What is larger is not looked at: a gigabyte takes four to five seconds, a million texts one."""
 
 CHUNK_BYTES = 32 << 20
 
