@@ -186,7 +186,8 @@ class Ledger:
         )
         remedy = (
             "load the same records in the same order everywhere (seed what is random: train_test_split(random_state=...), and "
-            "do not divide them by worker), or give fit a tf.data.Dataset of each process's own"
+            "do not divide them by worker), or give fit a tf.data.Dataset of each process's "
+            "own that ends with .take(-1)"
         )
         self.notice(member.name, pb.Notice(code="other-records", text=text, remedy=remedy), member.incarnation)
 

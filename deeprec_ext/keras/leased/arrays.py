@@ -18,7 +18,7 @@ import tensorflow as tf
 from deeprec_ext.data.plan import SHARD_BATCHES, Plan, plan
 from deeprec_ext.data.readers import IndexReader
 from deeprec_ext.data.readers.base import Columns, Shard
-from deeprec_ext.keras.leased.digests import digests
+from deeprec_ext.keras.leased.digests import digests, numbered
 
 BATCH = 32
 """Rows of a batch where the script does not say, as in Keras."""
@@ -78,9 +78,11 @@ class Rows:
     def reader(self, shuffle: bool, seed: int) -> RowReader:
         """Shuffled rows are numbered in an order of chance, the same in all processes, also where each has them in another
         one: a shard has rows of everywhere."""
-        order = np.random.Generator(np.random.PCG64(seed)).permutation(self.count) if shuffle else None
-        if order is not None and self._digests is not None:
-            order = np.argsort(self._digests, kind="stable")[order]
+        order = None
+        if shuffle and self._digests is not None:
+            order = numbered(self._digests, seed)
+        elif shuffle:
+            order = np.random.Generator(np.random.PCG64(seed)).permutation(self.count)
         return RowReader(tf.nest.flatten(self.structure), order)
 
     def pack(self, columns: Mapping[str, np.ndarray]) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 BYTES_MAX = 1 << 30
+ROWS_MAX = 20_000_000
 TEXTS_MAX = 10_000_000
 """What is larger is not looked at: a gigabyte takes four to five seconds, a million texts one."""
 
@@ -20,14 +21,31 @@ CHUNK_BYTES = 32 << 20
 
 
 def digests(arrays: Sequence[np.ndarray]) -> np.ndarray | None:
-    """uint64 [rows]. Two different rows have the same one with a chance of 2⁻⁶⁴. None: it would take too long."""
+    """uint64 [rows]. Two rows have the same one with a chance of 2⁻⁶⁴, equal ones as well. None: it would take too long."""
     texts = sum(one.size for one in arrays if one.dtype == object)
-    if sum(one.nbytes for one in arrays) > BYTES_MAX or texts > TEXTS_MAX:
+    if sum(one.nbytes for one in arrays) > BYTES_MAX or texts > TEXTS_MAX or len(arrays[0]) > ROWS_MAX:
         return None
     found = np.zeros(len(arrays[0]), np.uint64)
     for one in arrays:
         own = _of_texts(one) if one.dtype == object else _of_bytes(one)
         found = _mixed(found + own + np.uint64(zlib.crc32(f"{one.dtype}{one.shape[1:]}".encode())))
+    return _apart(found)
+
+
+def numbered(given: np.ndarray, seed: int) -> np.ndarray:
+    """Places of the rows, in an order that follows from these numbers and the seed: where a row is another one in some process,
+    the places of others are the same, or next to it."""
+    return np.argsort(_mixed(given + _mixed(np.array([seed + 1], np.uint64))), kind="stable")
+
+
+def _apart(found: np.ndarray) -> np.ndarray:
+    """Equal rows are not next to each other: the second is another one than the first."""
+    order = np.argsort(found, kind="stable")
+    in_order, places = found[order], np.arange(len(found))
+    new = np.ones(len(found), bool)
+    new[1:] = in_order[1:] != in_order[:-1]
+    if not new.all():
+        found[order] = _mixed(in_order + (places - np.maximum.accumulate(np.where(new, places, 0))).astype(np.uint64))
     return found
 
 

@@ -392,7 +392,7 @@ class Epochs:
                 raise UsageError(
                     f"{error}. All processes of a job run the whole script, and fit divides the records of its arrays "
                     "or files among them, and the steps of steps_per_epoch: load the same arrays everywhere, or name the same "
-                    "files in the same order; a tf.data pipeline over files of each process's own ends with .take(-1); epochs "
+                    "files in the same order; a tf.data pipeline of each process's own ends with .take(-1); epochs "
                     "and initial_epoch are the same everywhere: who begins again goes on where the job is by itself"
                 ) from error
             raise

@@ -244,7 +244,7 @@ class Fitting:
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
             try:
-                pipeline = followed(dataset)
+                pipeline = followed(self._without_end(dataset, wanted) if wanted.steps is not None else dataset)
                 if pipeline.passes is None and wanted.steps is None:
                     return None  # Keras says what is missing
                 dataset = pipeline.leased(

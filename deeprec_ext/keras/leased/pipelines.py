@@ -71,8 +71,11 @@ class Pipeline:
 
     @property
     def batches(self) -> int | None:
-        """Of a pass, where that is known."""
-        return -(-self._rows.count // self.batch_size) if self._rows is not None else None
+        """Of all passes, where that is known."""
+        if self._rows is None or self.passes is None:
+            return None
+        full, left = divmod(self._rows.count, self.batch_size)
+        return self.passes * (full + bool(left and not self.drop_remainder))
 
     def leased(self, name: str, seed: int = 0) -> tf.data.Dataset:
         """The same with records of the ledger. Raises UsageError, and NotFollowed before anybody hears of the name.
@@ -161,11 +164,14 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     of_batches: list[Function] = []
     of_records: list[Function] = []
     size, shuffled, passes, full = 0, False, 1, False
+    of_batches_shuffled = False
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
         if stage.slices or stage.zipped is not None:
             if not size:
                 raise NotFollowed("it has no batch()")
+            if of_batches_shuffled:
+                raise NotFollowed("it shuffles batches, whose rows belong together")
             rows = _slices_of(dataset)
             return Pipeline(
                 None, None, shuffled, of_records[::-1], size, of_batches[::-1], passes if passes > 0 else None, full, rows
@@ -185,7 +191,7 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
             size = stage.batch_size
             full = _sizes(dataset.element_spec) == {size}
         elif stage.kind == "ShuffleDataset":
-            shuffled = True
+            shuffled, of_batches_shuffled = True, of_batches_shuffled or not size
         elif stage.kind == "RepeatDataset" and stage.repeats:
             passes = passes * stage.repeats if min(passes, stage.repeats) > 0 else -1
         elif stage.kind not in _IN_ORDER:

@@ -71,9 +71,19 @@ def _sliced(stage: Stage, spec: Any) -> Slices:
     def whole(rows: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(spec, list(rows))
 
+    if not stage.slices[0].shape[0]:
+        raise NotSliced("from_tensor_slices has no rows")
     return Slices(
-        [one.numpy() for one in stage.slices], lambda rows: tf.data.Dataset.from_tensor_slices(whole(rows)), whole
+        [_array(one) for one in stage.slices], lambda rows: tf.data.Dataset.from_tensor_slices(whole(rows)), whole
     )
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """Without a copy, where NumPy has the type."""
+    try:
+        return np.asarray(memoryview(tensor))
+    except (TypeError, ValueError, BufferError):
+        return np.asarray(tensor.numpy())
 
 
 def _zipped(stage: Stage, maps: frozenset[str], in_order: frozenset[str]) -> Slices | None:
