@@ -187,6 +187,40 @@ def first_names(dataset: Any) -> Sequence[str]:
     return found
 
 
+def is_a_share(dataset: Any) -> bool:
+    """Whether it says that it is each process's own: it has a `shard`, or ends with `take(-1)`, which takes all."""
+    kinds = [type(one).__name__.lstrip("_") for one in _behind_it(dataset)]
+    return "ShardDataset" in kinds or (kinds[0] == "TakeDataset" and int(dataset._count) < 0)
+
+
+def shuffles_by_chance(dataset: Any) -> bool:
+    """Whether its elements are in another order in each process."""
+    shuffles = [one for one in _behind_it(dataset) if type(one).__name__.lstrip("_") == "ShuffleDataset"]
+    return any(not int(one._seed) and not int(one._seed2) for one in shuffles)
+
+
+def batch_size_of(dataset: Any) -> int | None:
+    """Of its elements, as its last `batch` has it. None: there is none, or stages after it make other elements of several."""
+    for _ in range(_DATASETS_MAX):
+        kind = type(dataset).__name__.lstrip("_")
+        if (size := getattr(dataset, "_batch_size", None)) is not None:
+            return int(size)
+        dataset = getattr(dataset, "_input_dataset", None)
+        if dataset is None or kind in _OVER_FILES or kind in ("UnbatchDataset", "WindowDataset"):
+            return None
+    return None
+
+
+def _behind_it(dataset: Any) -> Sequence[Any]:
+    """It, and the datasets that it is made of."""
+    found: list[Any] = []
+    waiting = [dataset]
+    while waiting and len(found) < _DATASETS_MAX:
+        found.append(waiting.pop())
+        waiting += found[-1]._inputs()
+    return found
+
+
 # -- stages of a pipeline
 
 READERS = {"TFRecordDataset": "tfrecord", "TFRecordDatasetV2": "tfrecord", "TextLineDataset": "lines"}
@@ -248,6 +282,8 @@ class Stage:
     """How often it gives what is before it; less than 0: without end."""
     slices: Sequence[Any] = ()
     """Of `from_tensor_slices`: the tensors, whose rows are its elements."""
+    numbers: range | None = None
+    """Of `range`."""
     zipped: Any = None
     """Of `zip`: the datasets, in the structure of its elements."""
 
@@ -273,9 +309,12 @@ def stage_of(dataset: Any) -> Stage:
     source = _source(dataset, kind, before)
     repeats = int(dataset._count) if kind == "RepeatDataset" else 1
     slices = [one for one in dataset._tensors if hasattr(one, "numpy")] if kind == "TensorSliceDataset" else ()
+    numbers = (
+        range(*(int(one) for one in (dataset._start, dataset._stop, dataset._step))) if kind == "RangeDataset" else None
+    )
     return Stage(
         kind, before, function if source is None else None, int(size) if size is not None else 0, source, repeats, slices,
-        dataset._datasets if kind == "ZipDataset" else None,
+        numbers, dataset._datasets if kind == "ZipDataset" else None,
     )  # fmt: skip
 
 

@@ -86,8 +86,8 @@ def make_model():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=800, help="batches of an epoch, in each process")
-    parser.add_argument("--seed", type=int, default=os.getpid(), help="of the records: every process has its own")
+    parser.add_argument("--steps", type=int, default=800, help="batches of an epoch")
+    parser.add_argument("--seed", type=int, default=1, help="of the records")
     parser.add_argument(
         "--model-dir", default=os.environ.get("DEEPREC_EXT_WORKDIR"), help="where the trained model goes"
     )

@@ -10,7 +10,7 @@ from deeprec_ext.data.readers.base import Columns, Scan, Shard
 class IndexReader:
     name = "range"
 
-    def sample(self, path: str) -> np.ndarray:
+    def sample(self, path: str) -> Columns:
         return np.zeros(1, np.int64)
 
     def scan(self, path: str, shard_records: int) -> Scan:

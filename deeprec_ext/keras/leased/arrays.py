@@ -102,6 +102,10 @@ class RowReader(IndexReader):
     def __init__(self, arrays: Sequence[np.ndarray], order: np.ndarray | None = None) -> None:
         self._arrays, self._order = arrays, order
 
+    def release(self) -> None:
+        """Nothing of it is read any more; the dataset is known to the ledger as long as the process lives."""
+        self._arrays, self._order = (), None
+
     def sample(self, path: str) -> Columns:
         return {str(place): one[:1] for place, one in enumerate(self._arrays)}
 

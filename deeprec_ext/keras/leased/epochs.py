@@ -110,13 +110,14 @@ class Epochs:
       first: number of the first epoch, as Keras counts them.
       passes: how often an epoch reads the records.
       reads: the format of the records and where they are, as `graph.marks.READS` has it.
+      one_by_one: a record of the ledger is a batch.
     """
 
     def __init__(
         self, home: Home, model: Model, source: Feeder | Counted, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0,
-        passes: int = 1, reads: Sequence[str] = (),
+        passes: int = 1, reads: Sequence[str] = (), one_by_one: bool = False,
     ) -> None:  # fmt: skip
-        self.element_spec, self.reads = spec, reads
+        self.element_spec, self.reads, self._one_by_one = spec, reads, one_by_one
         self.within_batch = False  # Keras's loop of `fit` asks for a batch, and no train_on_batch of a callback
         self.stepped = False  # and there was one
         self.replayed = False  # this process goes through an epoch that the others have had before
@@ -303,7 +304,7 @@ class Epochs:
             raise
         again = self._home.runs_repeated - before + (not self._source.valid(ticket))
         if again:
-            self._source.repeated(again * self._last_records)
+            self._source.repeated(again * (1 if self._one_by_one else self._last_records))
         self._source.trained(ticket)
         self._records += self._last_records
 

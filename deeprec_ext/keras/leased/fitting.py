@@ -1,7 +1,8 @@
 """`fit` of a process of the job: whether its records can be leased, and how Keras is called then.
 
-Arrays are leased by row, an `elastic_dataset` as it says, a pipeline over files by file and range (`pipelines`). Of anything
-else each process trains a pass of its own; where the script says how many steps an epoch has, these are leased (`counted`).
+Arrays are leased by row, an `elastic_dataset` as it says, a pipeline over files by file and range (`pipelines`). Anything else
+each process reads by itself; where the script or the input says how many steps an epoch has, these are leased (`counted`), else
+each process trains a pass of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph.marks import DIVIDED, parse
 from deeprec_ext.graph.sources import source_of_dataset
 from deeprec_ext.keras.leased import roles
-from deeprec_ext.keras.leased.arrays import BATCH, Rows, rows_of
+from deeprec_ext.keras.leased.arrays import BATCH, RowReader, Rows, rows_of
 from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
-from deeprec_ext.keras.leased.sequences import turned
+from deeprec_ext.keras.leased.sequences import begin_of, length_of, turned
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
@@ -62,6 +63,12 @@ class Input:
     """What is known of where they come from, as `graph.marks.READS` has it."""
     instead: str = ""
     """Dataset of the script whose batches these are."""
+    own: bool = False
+    """Each process reads the input by itself."""
+    steps: int | None = None
+    """Of an epoch, where the script does not say it, but the input."""
+    one_by_one: bool = False
+    """A record is a batch."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ class Fitting:
         self._told_of_batches = False
         self._running: dict[int, Epochs] = {}
         self._fitted: set[int] = set()
+        self._read: list[RowReader] = []  # of calls of `fit` that have ended, with arrays that nobody needs
 
     def epochs(self, model: Any) -> Epochs | None:
         """Of the `fit` under way, whose loop is about to train a batch."""
@@ -179,7 +187,7 @@ class Fitting:
             if not self._home.chief and as_given.get("callbacks"):
                 as_given["callbacks"] = roles.of_a_worker(as_given["callbacks"])
             return original(model, **as_given)
-        return self._leased(original, model, words, wanted, found)
+        return self._leased(original, model, words, replace(wanted, steps=found.steps or wanted.steps), found)
 
     def _tell_alone(self, words: Mapping[str, Any]) -> None:
         """Each process trains a pass of its own: what is one decision for all elsewhere. Raises RefusedError."""
@@ -240,7 +248,7 @@ class Fitting:
     def _of_dataset(self, dataset: tf.data.Dataset, class_weight: Any, wanted: Asked) -> Input | None:
         if DIVIDED in eager.first_names(dataset):
             return None
-        given, content, batches = dataset, "", None
+        given, content, batches, one_by_one = dataset, "", None, False
         mark = next((one for name in eager.first_names(dataset) if (one := parse(name)) is not None), None)
         if mark is None:
             try:
@@ -250,7 +258,7 @@ class Fitting:
                 dataset = pipeline.leased(
                     f"{'files' if pipeline.rows is None else 'rows'} of {self._name()}", self._count
                 )
-                content, batches = pipeline.content, pipeline.batches
+                content, batches, one_by_one = pipeline.content, pipeline.batches, not pipeline.batch_size
             except NotFollowed as error:
                 return self._own(given, wanted, f"of its tf.data pipeline, {error}")
             mark = next(one for name in eager.first_names(dataset) if (one := parse(name)) is not None)
@@ -275,11 +283,16 @@ class Fitting:
         plan = Plan(source.declaration, source.reader, source.batch_size, drop_remainder=source.drop_remainder)
         plan = wanted.of(plan, f"{self._name()} {mark.dataset}", content)
         passes, reads = source.declaration.epochs, reads_of(plan)
-        return Input(plan, dataset.element_spec, lambda _: iter(dataset), passes, batches, reads, mark.dataset)
+        return Input(
+            plan, dataset.element_spec, lambda _: iter(dataset), passes, batches, reads, mark.dataset,
+            one_by_one=one_by_one,
+        )  # fmt: skip
 
     def _own(self, x: Any, wanted: Asked, why: str) -> Input | None:
         """Each process reads its input by itself."""
         counts = wanted.steps is not None and isinstance(x, (tf.data.Dataset, Iterator, tf.keras.utils.Sequence))
+        steps = length_of(x) if wanted.steps is None else None  # as many as a pass of its own would have
+        counts = counts or steps is not None
         log.info(
             "%s: %s; give fit arrays, or deeprec_ext.data.elastic_dataset(files, ...), and its records are divided among the "
             "processes",
@@ -292,17 +305,23 @@ class Fitting:
                 "give fit arrays, a tf.data pipeline over files, or deeprec_ext.data.elastic_dataset(files, ...): their rows "
                 "are divided among the processes", mended=True,
             )  # fmt: skip
-        return Input(None) if counts else None
+        return Input(None, own=True, steps=steps) if counts else None
 
-    def _without_end(self, x: Any, wanted: Asked) -> Any:
+    def _without_end(self, x: Any, wanted: Asked, apart: bool = False) -> Any:
         """An input of the process's own, where Keras begins it anew once it is through, or has no need to: it would count the
-        steps of this process alone."""
-        third = self._model.generation.NUMBER == 3
-        if isinstance(x, tf.data.Dataset):
-            count = int(x.cardinality())
-            again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
-            return x.repeat() if count >= 0 and (again or third) else x
-        return x
+        steps of this process alone.
+
+        Args:
+          apart: where all processes have its elements in the same order, each begins elsewhere.
+        """
+        if not isinstance(x, tf.data.Dataset):
+            return x
+        third, count = self._model.generation.NUMBER == 3, int(x.cardinality())
+        again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
+        if count < 0 or not (again or third):
+            return x
+        begin = begin_of(count) if apart and not self._home.chief and not eager.shuffles_by_chance(x) else 0
+        return x.repeat().skip(begin) if begin else x.repeat()
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"
@@ -311,6 +330,8 @@ class Fitting:
         self, original: Callable[..., Any], model: Any, words: dict[str, Any], wanted: Asked, found: Input
     ) -> Any:
         home, inputs = self._home, self._home.inputs
+        while self._read:
+            self._read.pop().release()
         records = streams.shared(found.plan, inputs) if found.plan is not None else None
         source: Any = records
         if wanted.steps is not None:
@@ -323,7 +344,9 @@ class Fitting:
             return source.batches(batches) if wanted.steps is not None else batches
 
         passes = 1 if wanted.steps is not None else found.passes
-        epochs = Epochs(home, self._model, source, make, found.spec, wanted.first, passes, found.reads)
+        epochs = Epochs(
+            home, self._model, source, make, found.spec, wanted.first, passes, found.reads, one_by_one=found.one_by_one
+        )  # fmt: skip
         verbose = _verbose(words.get("verbose", "auto"))
         callbacks = roles.in_the_job(words.get("callbacks"))
         if not home.chief:
@@ -334,13 +357,13 @@ class Fitting:
             validation_batch_size=words.get("validation_batch_size") or words.get("batch_size"),
             callbacks=roles.job_callbacks(epochs, callbacks, model, verbose != 0, params),
         )  # fmt: skip
-        spec = found.spec
+        spec, size = found.spec, None
         if records is None:
-            spec, words["x"] = _spec_of(words["x"])
+            spec, words["x"], size = _spec_of(words["x"])
             if isinstance(words["x"], tf.keras.utils.Sequence):
                 words["x"], words["class_weight"] = turned(words["x"], words, self._model.generation.NUMBER)
             else:
-                words["x"] = self._without_end(words["x"], wanted)
+                words["x"] = self._without_end(words["x"], wanted, found.own)
         else:
             words.update(
                 x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
@@ -349,9 +372,9 @@ class Fitting:
         if records is not None or not words.get(
             "class_weight"
         ):  # which Keras makes a part of the batches, of some shape
-            epochs.attach = lambda: model.train_function.attach(
-                epochs, spec, found.plan.batch_size if found.plan is not None else None
-            )
+            divided = found.plan is not None and not found.one_by_one
+            size = found.plan.batch_size if divided and found.plan is not None else size or _size_of(spec)
+            epochs.attach = lambda: model.train_function.attach(epochs, spec, size)
         if not home.chief:
             words["validation_data"] = None
         self._fitted.add(id(model))
@@ -363,6 +386,8 @@ class Fitting:
         finally:
             inputs.instead.pop(found.instead, None)
             epochs.close()
+            if found.plan is not None and isinstance(found.plan.reader, RowReader):
+                self._read.append(found.plan.reader)  # a thread may be reading
             if before is None:
                 del self._running[id(model)]
             else:
@@ -380,16 +405,29 @@ class Fitting:
         return result
 
 
-def _spec_of(x: Any) -> tuple[Any, Any]:
-    """(of the batches of an input that Keras reads, the input). None: nobody knows before Keras takes one."""
+def _spec_of(x: Any) -> tuple[Any, Any, int | None]:
+    """(of the batches of an input that Keras reads, the input, records of a batch). None: nobody knows before Keras takes
+    one."""
     if isinstance(x, tf.data.Dataset):
-        return x.element_spec, x
+        return x.element_spec, x, eager.batch_size_of(x)
     if isinstance(x, tf.keras.utils.Sequence):
-        return _of_first(x[0]), x
+        first = x[0]
+        return _of_first(first), x, _rows_of(first)
     if isinstance(x, Iterator) and not isinstance(x, tf.data.Iterator):
         first = next(x, None)
-        return _of_first(first), _again(first, x)
-    return None, x
+        return _of_first(first), _again(first, x), _rows_of(first)
+    return None, x, None
+
+
+def _size_of(spec: Any) -> int | None:
+    """Records of a batch, where all have as many."""
+    sizes = {one.shape[0] for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _rows_of(batch: Any) -> int | None:
+    shapes = [np.shape(one) for one in tf.nest.flatten(batch)]
+    return shapes[0][0] if shapes and shapes[0] else None
 
 
 def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

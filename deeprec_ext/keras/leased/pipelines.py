@@ -1,11 +1,12 @@
 """A tf.data pipeline that is given to `fit`: its records are leased, its own stages are kept.
 
 What can be followed is what most scripts have: files of TFRecords, lines, CSV or Parquet, one after the other or interleaved,
-leased by file and range, or the rows of arrays (`slices`), leased as arrays are that are given to `fit`; stages that make one
-element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`; stages that make one of a
-batch, of any size, or of one size where `batch` drops all others; and `repeat`. The files are read by `elastic_dataset`
-instead, which also shuffles and repeats where the pipeline does; the script's own functions are applied to the records of each
-of its batches.
+leased by file and range, or the rows of arrays and the numbers of a range (`slices`), leased as arrays are that are given to
+`fit`; stages that make one element of each record (`map`), or none but another order (`shuffle`, `cache`, `prefetch`); `batch`;
+stages that make one of a batch, of any size, or of one size where `batch` drops all others; and `repeat`. The files are read by
+`elastic_dataset` instead, which also shuffles and repeats where the pipeline does; the script's own functions are applied to
+the records of each of its batches. Elements of arrays and ranges may be batches by themselves, without `batch`: they are leased
+one by one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import tensorflow as tf
 
 from deeprec_ext.data.dataset import elastic_dataset
 from deeprec_ext.data.errors import DataError
+from deeprec_ext.data.plan import SHARD_BATCHES
 from deeprec_ext.data.readers import by_name
 from deeprec_ext.errors import UsageError
 from deeprec_ext.keras.leased.arrays import Rows, shard_of
-from deeprec_ext.keras.leased.slices import NotSliced, Slices, slices_of
+from deeprec_ext.keras.leased.slices import CACHED, NotSliced, Slices, is_source, slices_of
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
@@ -52,6 +54,7 @@ class Pipeline:
     of_records: Sequence[Function]
     """In the order in which they are applied."""
     batch_size: int
+    """0: its elements are batches."""
     of_batches: Sequence[Function]
     passes: int | None = 1
     """How often it reads its files; None: without end."""
@@ -74,7 +77,7 @@ class Pipeline:
         """Of all passes, where that is known."""
         if self._rows is None or self.passes is None:
             return None
-        full, left = divmod(self._rows.count, self.batch_size)
+        full, left = divmod(self._rows.count, self.batch_size or 1)
         return self.passes * (full + bool(left and not self.drop_remainder))
 
     def leased(self, name: str, seed: int = 0) -> tf.data.Dataset:
@@ -89,19 +92,26 @@ class Pipeline:
         given = tf.nest.map_structure(lambda one: tf.TensorSpec([size, *one.shape[1:]], one.dtype), spec)
         nothing = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=given)
         specs = tf.nest.flatten(self._stages_after(nothing).element_spec)
-        if not all(isinstance(one, tf.TensorSpec) and one.shape.rank and one.shape[0] in (None, size) for one in specs):
+        sizes = {one.shape[0] if isinstance(one, tf.TensorSpec) and one.shape.rank else -1 for one in specs}
+        if self.batch_size and not sizes <= {None, size}:
             raise NotFollowed(
                 "its functions make batches of one size, but some batches have fewer records (drop_remainder=True in batch() "
                 "leaves those out)"
             )
         if self._rows is not None:
+            count, rows = self._rows.count, self.batch_size or 1
             dataset = elastic_dataset(
-                self._rows.count, self.batch_size, self.passes, self.shuffled, seed, self._rows.reader(self.shuffled, seed),
-                name=name, shard_records=shard_of(self._rows.count, self.batch_size), drop_remainder=self.drop_remainder,
+                count, rows, self.passes, self.shuffled, seed, self._rows.reader(self.shuffled, seed), name=name,
+                shard_records=shard_of(count, rows) or self._shard, drop_remainder=self.drop_remainder,
             )  # fmt: skip
         else:
             dataset = self._read_files(name)
         return self._stages_after(dataset).prefetch(tf.data.AUTOTUNE)
+
+    @property
+    def _shard(self) -> int | None:
+        """Records of a lease, where there are many. None: the default, which has at least 256."""
+        return None if self.batch_size else SHARD_BATCHES
 
     @property
     def _of_files(self) -> Source:
@@ -123,6 +133,9 @@ class Pipeline:
     def _of_rows(self, rows: Slices) -> Function:
         def of_batch(columns: Any) -> Any:
             parts = [columns[str(place)] for place in range(len(rows.arrays))]
+            if not self.batch_size:
+                each = [one[0] for one in parts]
+                return rows.whole(each) if rows.whole is not None else rows.elements(parts).get_single_element()
             if rows.whole is not None and not self.of_records:
                 return rows.whole(parts)
             return _one_by_one(rows.elements(parts), parts, self.of_records)
@@ -164,15 +177,15 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
     of_batches: list[Function] = []
     of_records: list[Function] = []
     size, shuffled, passes, full = 0, False, 1, False
-    of_batches_shuffled = False
+    of_batches_shuffled = cached = keeps = False
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
-        if stage.slices or stage.zipped is not None:
-            if not size:
-                raise NotFollowed("it has no batch()")
-            if of_batches_shuffled:
+        if is_source(stage):
+            if of_batches_shuffled and size:
                 raise NotFollowed("it shuffles batches, whose rows belong together")
             rows = _slices_of(dataset)
+            if keeps or (cached and rows.whole is None):
+                raise NotFollowed(CACHED)
             return Pipeline(
                 None, None, shuffled, of_records[::-1], size, of_batches[::-1], passes if passes > 0 else None, full, rows
             )  # fmt: skip
@@ -186,6 +199,7 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
                 passes if passes > 0 else None, full,
             )  # fmt: skip
         if stage.kind in _MAPS and stage.function is not None:
+            keeps = keeps or cached
             (of_records if size else of_batches).append(stage.function)
         elif stage.kind in _BATCHES and not size:
             size = stage.batch_size
@@ -201,6 +215,7 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
             )
         if stage.before is None:
             break
+        cached = cached or stage.kind == "CacheDataset"
         dataset = stage.before
     raise NotFollowed("its files are not found")
 

@@ -1,4 +1,4 @@
-"""A Sequence (Keras 3: a PyDataset) whose steps are divided: each process reads batches of its own, of which it makes a part.
+"""Inputs that each process reads by itself, of whose steps it makes a part; a Sequence (Keras 3: a PyDataset) among them.
 
 Left to themselves all processes would begin each epoch with the same batch, and none come to the last ones. Here each begins
 elsewhere, and goes on where it has stopped.
@@ -17,9 +17,33 @@ import tensorflow as tf
 
 from deeprec_ext import env
 from deeprec_ext.keras.leased.weights import by_class
+from deeprec_ext.tf_private.eager import is_a_share
+
+SKIPPED_MAX = 1000
+"""Batches of a pipeline that a process reads in vain, so that it begins elsewhere."""
 
 APART = 1 << 30
 """Numbers of batches are below this where a process begins in an input without end."""
+
+
+def length_of(x: Any) -> int | None:
+    """Batches of a pass over such an input, for all processes together; None: nobody knows, or it is a share of each process's
+    own."""
+    if isinstance(x, tf.keras.utils.Sequence):
+        return _batches(x) or None
+    if not isinstance(x, tf.data.Dataset) or is_a_share(x):
+        return None
+    count = int(x.cardinality())
+    return count if count > 0 else None
+
+
+def begin_of(count: int) -> int:
+    """The batch, of so many, with which this process begins."""
+    return _seed() % min(count, SKIPPED_MAX)
+
+
+def _seed() -> int:
+    return zlib.crc32(f"{env.role()} {env.index()}".encode())
 
 
 def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]:
@@ -28,7 +52,7 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
     Args:
       words: of `fit`: `shuffle`, `class_weight`.
     """
-    seed, weights = zlib.crc32(f"{env.role()} {env.index()}".encode()), words.get("class_weight")
+    seed, weights = _seed(), words.get("class_weight")
     if generation == 3:  # it begins a PyDataset anew with each epoch, of which this process makes a part; no generator
         weigh = by_class(weights, generation) if weights else None
         return _endless(x, bool(words.get("shuffle", True)), seed, weigh), None

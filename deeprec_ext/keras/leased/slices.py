@@ -1,5 +1,6 @@
-"""Pipelines over arrays: `from_tensor_slices`, functions of its elements, and what `zip` makes of several of those, as Keras's
-`…_dataset_from_directory` does. An element is one row of all the arrays, so that rows can be given out as those of arrays are.
+"""Pipelines over arrays: `from_tensor_slices`, `range`, functions of their elements, and what `zip` makes of several of those,
+as Keras's `…_dataset_from_directory` does. An element is one row of all the arrays, so that rows can be given out as those of
+arrays are.
 """
 
 from __future__ import annotations
@@ -16,18 +17,46 @@ from deeprec_ext.tf_private.eager import Stage, stage_of
 STAGES_MAX = 100
 
 
+CACHED = "its cache() keeps what its functions have made, of all elements"
+
+
 class NotSliced(Exception):
     """Why its elements are not rows of arrays."""
 
 
+class Numbers:
+    """Those of a range, for what takes arrays; they are made when they are read."""
+
+    dtype, ndim = np.dtype(np.int64), 1
+
+    def __init__(self, numbers: range) -> None:
+        self._numbers = numbers
+        self.size = len(numbers)
+        self.shape, self.nbytes = (self.size,), 8 * self.size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: Any) -> np.ndarray:
+        if isinstance(part, slice):
+            taken = self._numbers[part]
+            return np.arange(taken.start, taken.stop, taken.step, np.int64)
+        return self._numbers.start + self._numbers.step * np.asarray(part, np.int64)
+
+
 @dataclass(frozen=True)
 class Slices:
-    arrays: Sequence[np.ndarray]
-    """With as many rows each."""
+    arrays: Sequence[Any]
+    """With as many rows each; `Numbers` among them."""
     elements: Callable[[Sequence[Any]], tf.data.Dataset]
     """Of some rows of the arrays."""
     whole: Callable[[Sequence[Any]], Any] | None
     """All of them in one structure, where no function makes elements of rows."""
+
+
+def is_source(stage: Stage) -> bool:
+    """Whether its elements may be rows of arrays."""
+    return bool(stage.slices) or stage.numbers is not None or stage.zipped is not None
 
 
 def slices_of(dataset: Any, maps: frozenset[str], in_order: frozenset[str]) -> Slices | None:
@@ -38,20 +67,28 @@ def slices_of(dataset: Any, maps: frozenset[str], in_order: frozenset[str]) -> S
       in_order: those that change nothing.
     """
     functions: list[Callable[..., Any]] = []
+    cached = False
     for _ in range(STAGES_MAX):
         stage = stage_of(dataset)
-        if stage.slices or stage.zipped is not None:
+        if is_source(stage):
             break
         if stage.source is not None or stage.before is None:
             return None
         if stage.kind in maps and stage.function is not None:
+            if cached:
+                raise NotSliced(CACHED)
             functions.insert(0, stage.function)
         elif stage.kind not in in_order:
             return None
+        cached = cached or stage.kind == "CacheDataset"
         dataset = stage.before
     else:
         return None
-    found = _sliced(stage, dataset.element_spec) if stage.slices else _zipped(stage, maps, in_order)
+    if stage.zipped is not None:
+        found = _zipped(stage, maps, in_order)
+    else:
+        numbers = [Numbers(stage.numbers)] if stage.numbers is not None else []
+        found = _sliced(stage.slices or numbers, dataset.element_spec)
     if found is None or not functions:
         return found
 
@@ -64,17 +101,19 @@ def slices_of(dataset: Any, maps: frozenset[str], in_order: frozenset[str]) -> S
     return Slices(found.arrays, elements, None)
 
 
-def _sliced(stage: Stage, spec: Any) -> Slices:
+def _sliced(tensors: Sequence[Any], spec: Any) -> Slices:
     if not all(isinstance(one, tf.TensorSpec) for one in tf.nest.flatten(spec)):
         raise NotSliced("from_tensor_slices has sparse or ragged tensors")
 
     def whole(rows: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(spec, list(rows))
 
-    if not stage.slices[0].shape[0]:
-        raise NotSliced("from_tensor_slices has no rows")
+    if not tensors[0].shape[0]:
+        raise NotSliced("it has no elements")
     return Slices(
-        [_array(one) for one in stage.slices], lambda rows: tf.data.Dataset.from_tensor_slices(whole(rows)), whole
+        [one if isinstance(one, Numbers) else _array(one) for one in tensors],
+        lambda rows: tf.data.Dataset.from_tensor_slices(whole(rows)),
+        whole,
     )
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from deeprec_ext.data import elastic_dataset, streams
 from deeprec_ext.keras.leased import sequences
 from deeprec_ext.keras.leased.counted import plan_of_steps
+from deeprec_ext.keras.leased.fitting import Asked, Fitting
 from deeprec_ext.keras.leased.pipelines import followed
 from deeprec_ext.keras.leased.sequences import turned
 from tests.unit.keras import models
@@ -131,6 +132,71 @@ def test_input_that_ends_before_its_steps_ends_the_training(door, lines, caplog)
     assert json.loads(door.trainer.ended.of["steps of fit 1"].came_to[-1])["stop"] is True
 
 
+class Numbered(keras.utils.Sequence):
+    def __init__(self):
+        super().__init__()
+        self.ended = 0
+
+    def __len__(self):
+        return ROWS // BATCH
+
+    def __getitem__(self, index):
+        return np.arange(index * BATCH, (index + 1) * BATCH), np.zeros(BATCH)
+
+    def on_epoch_end(self):
+        self.ended += 1
+
+
+OWN = {
+    "a stage that is not followed": lambda: tf.data.Dataset.range(ROWS).take(ROWS).batch(BATCH),
+    "batches that are kept": lambda: tf.data.Dataset.range(ROWS).map(lambda x: x).batch(BATCH).cache().shuffle(9),
+    "a Sequence": Numbered,
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_the_steps_of_an_input_of_known_length_are_those_of_the_job(door, host, what, caplog):
+    """As with `steps_per_epoch`: so many in all, one end and one decision, whoever makes them."""
+    with caplog.at_level(logging.INFO):
+        seen, kept = counts(OWN[what](), epochs=3)
+    assert seen == [3.0] * ROWS and kept.batches == [*range(ROWS // BATCH)] * 3 and kept.epochs == [0, 1, 2]
+    assert len(door.trainer.ended.of["steps of fit 1"].came_to) == 3
+    assert "each of which reads its input by itself" in caplog.text and not host.notices
+
+
+SHARES = {
+    "shard": lambda: tf.data.Dataset.range(2 * ROWS).shard(2, 0).map(lambda x: x // 2).batch(BATCH),
+    "take(-1)": lambda: tf.data.Dataset.range(ROWS).batch(BATCH).take(-1),
+    "no length": lambda: tf.data.Dataset.range(2 * ROWS).filter(lambda x: x < ROWS).batch(BATCH),
+}
+
+
+@pytest.mark.parametrize("what", SHARES)
+def test_an_input_that_is_a_share_or_of_unknown_length_is_a_pass_of_each_process(door, host, what):
+    assert counts(SHARES[what](), epochs=2)[0] == [2.0] * ROWS
+    assert [code for code, *_ in host.notices] == ["own-pass"] and "steps of fit 1" not in door.trainer.ended.of
+
+
+@pytest.mark.parametrize("order", ["the same", "of chance"])
+@pytest.mark.parametrize("chief", [True, False])
+def test_each_process_begins_elsewhere_in_an_input_that_all_have_in_the_same_order(chief, order, monkeypatch):
+    monkeypatch.setattr(sequences.env, "role", lambda: "worker")
+    monkeypatch.setattr(sequences.env, "index", lambda: 1)
+    home, model = SimpleNamespace(chief=chief), SimpleNamespace(generation=SimpleNamespace(NUMBER=2))
+    made = (
+        tf.data.Dataset.range(ROWS)
+        .shuffle(ROWS, 3 if order == "the same" else None, reshuffle_each_iteration=False)
+        .batch(BATCH)
+    )
+    given = Fitting(home, model, None)._without_end(made, Asked(0, 2, ROWS // BATCH), apart=True)
+    begins = chief or order == "of chance"
+    assert int(given.cardinality()) == -1 and sequences.begin_of(ROWS // BATCH)
+    assert ("Skip" in type(given).__name__) != begins
+    if order == "the same":
+        first, batches = next(given.as_numpy_iterator()), [one.tolist() for one in made.as_numpy_iterator()]
+        assert batches.index(first.tolist()) == (0 if chief else sequences.begin_of(ROWS // BATCH))
+
+
 def test_arrays_go_on_where_the_last_epoch_has_ended(door):
     seen, kept = counts(np.arange(ROWS), epochs=5, steps_per_epoch=2, batch_size=4)
     assert seen == [1.0] * ROWS and kept.batches == [0, 1] * 5
@@ -147,7 +213,7 @@ def test_an_elastic_dataset_without_end_has_epochs_of_so_many_steps(door):
 
 
 def of_tensors(_):
-    return tf.data.Dataset.range(ROWS).batch(BATCH).repeat()
+    return tf.data.Dataset.range(ROWS).take(ROWS).batch(BATCH).repeat()
 
 
 def generator(_):

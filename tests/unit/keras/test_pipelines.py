@@ -268,10 +268,13 @@ NOT_FOLLOWED = {
     "Skip": lambda lines: lines.map(of_line).skip(1).batch(BATCH),
     "Unbatch": lambda lines: lines.batch(4).unbatch().map(of_line).batch(BATCH),
     "no batches of tensors": lambda lines: lines.map(of_line),
-    "it has no batch": lambda lines: tf.data.Dataset.from_tensor_slices([[1.0], [2.0]]),
-    "no rows of arrays": lambda lines: tf.data.Dataset.zip(
-        (tf.data.Dataset.from_tensor_slices([1.0]), tf.data.Dataset.range(1))
+    "no rows of arrays": lambda lines: tf.data.Dataset.zip((tf.data.Dataset.range(1), lines.map(of_line))).batch(BATCH),
+    "what its functions have made": lambda lines: tf.data.Dataset.range(8).map(lambda x: x + 1).batch(BATCH).cache(),
+    "made, of all elements": lambda lines: tf.data.Dataset.zip(
+        (tf.data.Dataset.range(8).map(lambda x: x + 1).cache(), tf.data.Dataset.range(8))
     ).batch(BATCH),
+    "it shuffles batches, whose rows": lambda lines: tf.data.Dataset.range(8).batch(BATCH).shuffle(2),
+    "it has no elements": lambda lines: tf.data.Dataset.range(0).batch(BATCH),
     "ends with the shortest": lambda lines: tf.data.Dataset.zip(
         (tf.data.Dataset.from_tensor_slices([1.0]), tf.data.Dataset.from_tensor_slices([1.0, 2.0]))
     ).batch(BATCH),

@@ -44,7 +44,18 @@ def by_batches():
     return both.batch(BATCH).map(lambda x, y: (x, tf.identity(y)))
 
 
-MADE = (plain, in_order, one_by_one, zipped, by_batches)
+def numbered():
+    """Batches are made of elements of a range."""
+    return Dataset.range(ROWS).map(lambda number: ({"number": number}, tf.cast(number % 2, tf.float32))).batch(BATCH)
+
+
+def of_batches():
+    """Elements are batches, as our examples make them."""
+    firsts = Dataset.range(0, ROWS, BATCH).map(lambda first: first + tf.range(BATCH, dtype=tf.int64))
+    return firsts.map(lambda numbers: ({"number": numbers}, tf.cast(numbers % 2, tf.float32))).prefetch(2)
+
+
+MADE = (numbered, of_batches, plain, in_order, one_by_one, zipped, by_batches)
 
 
 def rows_of(dataset):
