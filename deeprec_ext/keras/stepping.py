@@ -115,8 +115,10 @@ class Steps:
         """The same of the next step of the job. Raises StopIteration when there is none for this process."""
         if not epochs.own_input:
             return self._next(epochs)
-        next(epochs)
+        step = next(epochs)
         try:
+            for _ in range(epochs.in_vain(step)):
+                (next_flat if is_flat(given) else next)(given)
             return self._next(given)
         except StopIteration:
             epochs.run_dry()

@@ -188,25 +188,32 @@ def first_names(dataset: Any) -> Sequence[str]:
 
 
 def is_a_share(dataset: Any) -> bool:
-    """Whether it says that it is each process's own: it has a `shard`, or ends with `take(-1)`, which takes all."""
-    kinds = [type(one).__name__.lstrip("_") for one in _behind_it(dataset)]
-    return "ShardDataset" in kinds or (kinds[0] == "TakeDataset" and int(dataset._count) < 0)
+    """Whether it says that it is each process's own: it has a `shard`, or a `take(-1)`, which takes all."""
+    kinds = [(_kind(one), one) for one in _behind_it(dataset)]
+    return any(kind == "ShardDataset" or (kind == "TakeDataset" and int(one._count) < 0) for kind, one in kinds)
 
 
 def shuffles_by_chance(dataset: Any) -> bool:
-    """Whether its elements are in another order in each process."""
-    shuffles = [one for one in _behind_it(dataset) if type(one).__name__.lstrip("_") == "ShuffleDataset"]
-    return any(not int(one._seed) and not int(one._seed2) for one in shuffles)
+    """Whether its elements are in another order in each process, all of them: no buffer is smaller than what it shuffles."""
+    shuffles = [one for one in _behind_it(dataset) if _kind(one) == "ShuffleDataset"]
+    return any(
+        not int(one._seed) and not int(one._seed2)
+        and 0 <= int(one._input_dataset.cardinality()) <= int(one._buffer_size)
+        for one in shuffles
+    )  # fmt: skip
+
+
+_REBATCH = frozenset({"UnbatchDataset", "WindowDataset", "RebatchDataset", "GroupByWindowDataset"})
 
 
 def batch_size_of(dataset: Any) -> int | None:
     """Of its elements, as its last `batch` has it. None: there is none, or stages after it make other elements of several."""
     for _ in range(_DATASETS_MAX):
-        kind = type(dataset).__name__.lstrip("_")
+        kind = _kind(dataset)
         if (size := getattr(dataset, "_batch_size", None)) is not None:
             return int(size)
         dataset = getattr(dataset, "_input_dataset", None)
-        if dataset is None or kind in _OVER_FILES or kind in ("UnbatchDataset", "WindowDataset"):
+        if dataset is None or kind in _OVER_FILES or kind in _REBATCH:
             return None
     return None
 

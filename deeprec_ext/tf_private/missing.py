@@ -99,7 +99,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "Dataset.batch", lambda: tf.data.Dataset.range(1).batch(1), "_batch_size _input_dataset"
     yield "Dataset.from_tensor_slices", lambda: tf.data.Dataset.from_tensor_slices([1]), "_tensors"
     yield "Dataset.range", lambda: tf.data.Dataset.range(1), "_start _stop _step"
-    yield "Dataset.shuffle", lambda: tf.data.Dataset.range(1).shuffle(1), "_seed _seed2"
+    yield "Dataset.shuffle", lambda: tf.data.Dataset.range(1).shuffle(1), "_seed _seed2 _buffer_size _input_dataset"
     yield "Dataset.take", lambda: tf.data.Dataset.range(1).take(1), "_count"
     yield "Dataset.zip", lambda: tf.data.Dataset.zip((tf.data.Dataset.range(1), tf.data.Dataset.range(1))), "_datasets"
     yield "Dataset.skip", lambda: tf.data.Dataset.range(1).skip(1), "_count"

@@ -26,6 +26,9 @@ BATCH = 32
 SHARDS_LEAST, SHARD_BATCHES_LEAST = 64, 2
 """An epoch has so many shards, if that leaves them so many batches: else some processes had all rows of it, and others none."""
 
+ORDERED_ROWS_MAX = 100_000_000
+"""The numbers of more rows would take a gigabyte."""
+
 SAMPLED_ROWS = 64
 """So many rows tell whether two processes have the same ones."""
 
@@ -56,7 +59,8 @@ class Rows:
 
     @functools.cached_property
     def _digests(self) -> np.ndarray | None:
-        return digests(tf.nest.flatten(self.structure))
+        arrays = tf.nest.flatten(self.structure)
+        return digests(arrays) if any(isinstance(one, np.ndarray) for one in arrays) else None
 
     def content(self, shuffle: bool) -> str:
         """Another one: other rows. The same one: the same rows, in any order if they are shuffled; of what is too large to be
@@ -81,7 +85,7 @@ class Rows:
         order = None
         if shuffle and self._digests is not None:
             order = numbered(self._digests, seed)
-        elif shuffle:
+        elif shuffle and self.count <= ORDERED_ROWS_MAX:  # the ledger shuffles what it leases
             order = np.random.Generator(np.random.PCG64(seed)).permutation(self.count)
         return RowReader(tf.nest.flatten(self.structure), order)
 

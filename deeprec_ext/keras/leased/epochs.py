@@ -111,11 +111,13 @@ class Epochs:
       passes: how often an epoch reads the records.
       reads: the format of the records and where they are, as `graph.marks.READS` has it.
       one_by_one: a record of the ledger is a batch.
+      in_order: steps of an epoch, where Keras's own iterator gives the same in all processes: its batches that others train are
+        passed by.
     """
 
     def __init__(
         self, home: Home, model: Model, source: Feeder | Counted, make: Callable[[], Iterator[Any]], spec: Any, first: int = 0,
-        passes: int = 1, reads: Sequence[str] = (), one_by_one: bool = False,
+        passes: int = 1, reads: Sequence[str] = (), one_by_one: bool = False, in_order: int | None = None,
     ) -> None:  # fmt: skip
         self.element_spec, self.reads, self._one_by_one = spec, reads, one_by_one
         self.within_batch = False  # Keras's loop of `fit` asks for a batch, and no train_on_batch of a callback
@@ -127,6 +129,7 @@ class Epochs:
         self._home, self._model, self._source, self._make = home, model, source, make
         self._first, self._passes = first, passes
         self._epoch = 0  # from 0
+        self._in_order, self._taken = in_order, 0  # batches of Keras's own iterator
         self._came_to: list[Mapping[str, Any]] = []
         self._batches: Iterator[Any] | None = None
         self._ticket: Any = None
@@ -139,12 +142,16 @@ class Epochs:
         self._logs: Any = None  # of the last step
         self._own = b""  # what this process has seen of the epoch
         self._catching_up = True
+        self.begins: Callable[[], None] = lambda: None
+        self.ends: Callable[[], None] = lambda: None
+        """What the input has to hear at the beginning of an epoch, and when its batches are trained."""
         self.attach: Callable[[], None] = lambda: None
         """Makes a step, and with it the model, before there is a batch."""
 
     # -- for the callbacks
 
     def begin(self, epoch: int) -> None:
+        self.begins()
         self._epoch = epoch - self._first
         self._records, self._logs, self.over = 0, None, False
         if not self._begun:
@@ -161,6 +168,7 @@ class Epochs:
 
     def finish(self, model: Any, logs: dict[str, Any]) -> bool:
         """The epoch ends: its figures here become those of the job. Returns whether all stop now, as the chief says."""
+        self.ends()
         if not self.past and (self._dry or not self.over):  # a callback has stopped this process within the epoch
             return False
         if not self.past:
@@ -274,6 +282,14 @@ class Epochs:
     def own_input(self) -> bool:
         """The process trains on what Keras's own iterator gives."""
         return self.element_spec is None
+
+    def in_vain(self, step: Any) -> int:
+        """Batches of Keras's own iterator that come before that of this step of the epoch, and are for others."""
+        if self._in_order is None:
+            return 0
+        before = max(0, self._epoch * self._in_order + int(step[0]) - self._taken)
+        self._taken += before + 1
+        return before
 
     def run_dry(self) -> None:
         """The input has ended before the steps: so does the training, as in Keras."""
@@ -393,7 +409,8 @@ class Epochs:
                 raise UsageError(
                     f"{error}. All processes of a job run the whole script, and fit divides the records of its arrays "
                     "or files among them, and the steps of steps_per_epoch: load the same arrays everywhere, or name the same "
-                    "files in the same order; a tf.data pipeline of each process's own ends with .take(-1); epochs "
+                    "files in the same order; a tf.data pipeline of each process's own ends with .take(-1), anything "
+                    "else of another length in each takes steps_per_epoch; epochs "
                     "and initial_epoch are the same everywhere: who begins again goes on where the job is by itself"
                 ) from error
             raise

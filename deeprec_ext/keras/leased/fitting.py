@@ -28,7 +28,7 @@ from deeprec_ext.keras.leased.arrays import BATCH, RowReader, Rows, rows_of
 from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
-from deeprec_ext.keras.leased.sequences import begin_of, length_of, turned
+from deeprec_ext.keras.leased.sequences import element, hooks_of, length_of, of_steps, turned, workers_of
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
@@ -63,12 +63,16 @@ class Input:
     """What is known of where they come from, as `graph.marks.READS` has it."""
     instead: str = ""
     """Dataset of the script whose batches these are."""
+    one_by_one: bool = False
+    """A record of the ledger is a batch."""
+    records: int | None = None
+    """Of a batch, where that is known."""
     own: bool = False
     """Each process reads the input by itself."""
     steps: int | None = None
     """Of an epoch, where the script does not say it, but the input."""
-    one_by_one: bool = False
-    """A record is a batch."""
+    of_steps: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+    """Batches of the numbers of the steps."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,25 @@ class Fitting:
             if any(words.get(name) is not None for name in ("y", "sample_weight")) or words.get("validation_split"):
                 return None  # Keras says that a dataset has its own
             return self._of_dataset(words["x"], words.get("class_weight"), wanted)
+        if isinstance(words["x"], tf.keras.utils.Sequence):
+            return self._of_sequence(words, wanted)
         return self._of_arrays(words, wanted)
+
+    def _of_sequence(self, words: dict[str, Any], wanted: Asked) -> Input | None:
+        x, weights, number = words["x"], words.get("class_weight"), self._model.generation.NUMBER
+        if any(words.get(name) is not None for name in ("y", "sample_weight")) or words.get("validation_split"):
+            return None  # Keras says that it has its own
+        count = length_of(x)
+        if count is not None and wanted.steps in (None, count):
+            weigh = by_class(weights, number) if weights else None
+            first = element(x[0], weigh)
+            if (spec := _of_first(first)) is not None:
+                threads = workers_of(x, words)
+                return Input(
+                    None, spec, records=_rows_of(first), steps=count,
+                    of_steps=lambda numbers: of_steps(x, numbers, spec, threads, weigh),
+                )  # fmt: skip
+        return self._own(x, wanted, "it is a Sequence of another length, or of other than arrays")
 
     def _of_arrays(self, words: dict[str, Any], wanted: Asked) -> Input | None:
         y, weights = words.get("y"), words.get("sample_weight")
@@ -243,7 +265,7 @@ class Fitting:
         plan = rows.plan(batch, None if wanted.steps else 1, shuffle, self._count)
         plan = wanted.of(plan, self._name(), rows.content(shuffle))
         batches = math.ceil(rows.count / batch)
-        return Input(plan, rows.spec, lambda source: map(rows.pack, source.batches()), batches=batches)
+        return Input(plan, rows.spec, lambda source: map(rows.pack, source.batches()), batches=batches, records=batch)
 
     def _of_dataset(self, dataset: tf.data.Dataset, class_weight: Any, wanted: Asked) -> Input | None:
         if DIVIDED in eager.first_names(dataset):
@@ -272,10 +294,11 @@ class Fitting:
                 "" if wanted.steps else ", and epochs end for each process by itself",
             )
             return Input(None) if wanted.steps else None
-        definition = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
-        )
-        source_of_dataset(tf.compat.v1.GraphDef.FromString(definition.numpy()))
+        if dataset is given:  # of the script's own making
+            definition = tf.raw_ops.DatasetToGraphV2(
+                input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
+            )
+            source_of_dataset(tf.compat.v1.GraphDef.FromString(definition.numpy()))
         if not all(isinstance(one, tf.TensorSpec) and one.shape.rank for one in tf.nest.flatten(dataset.element_spec)):
             return self._own(given, wanted, "its elastic_dataset gives elements that are no batches of tensors")
         if class_weight:
@@ -285,7 +308,7 @@ class Fitting:
         passes, reads = source.declaration.epochs, reads_of(plan)
         return Input(
             plan, dataset.element_spec, lambda _: iter(dataset), passes, batches, reads, mark.dataset,
-            one_by_one=one_by_one,
+            one_by_one, _size_of(dataset.element_spec) if one_by_one else source.batch_size,
         )  # fmt: skip
 
     def _own(self, x: Any, wanted: Asked, why: str) -> Input | None:
@@ -307,21 +330,15 @@ class Fitting:
             )  # fmt: skip
         return Input(None, own=True, steps=steps) if counts else None
 
-    def _without_end(self, x: Any, wanted: Asked, apart: bool = False) -> Any:
+    def _without_end(self, x: Any, wanted: Asked) -> Any:
         """An input of the process's own, where Keras begins it anew once it is through, or has no need to: it would count the
-        steps of this process alone.
-
-        Args:
-          apart: where all processes have its elements in the same order, each begins elsewhere.
-        """
-        if not isinstance(x, tf.data.Dataset):
-            return x
-        third, count = self._model.generation.NUMBER == 3, int(x.cardinality())
-        again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
-        if count < 0 or not (again or third):
-            return x
-        begin = begin_of(count) if apart and not self._home.chief and not eager.shuffles_by_chance(x) else 0
-        return x.repeat().skip(begin) if begin else x.repeat()
+        steps of this process alone."""
+        third = self._model.generation.NUMBER == 3
+        if isinstance(x, tf.data.Dataset):
+            count = int(x.cardinality())
+            again = count == wanted.steps or count >= (wanted.steps or 0) * wanted.epochs
+            return x.repeat() if count >= 0 and (again or third) else x
+        return x
 
     def _name(self) -> str:
         return f"fit {self._count + 1}"
@@ -335,18 +352,24 @@ class Fitting:
         records = streams.shared(found.plan, inputs) if found.plan is not None else None
         source: Any = records
         if wanted.steps is not None:
-            steps = plan_of_steps(f"steps of {self._name()}", wanted.steps, wanted.epochs)
+            shuffled = found.of_steps is not None and bool(words.get("shuffle", True))
+            steps = plan_of_steps(f"steps of {self._name()}", wanted.steps, wanted.epochs, shuffled, self._count)
             source = Counted(streams.shared(steps, inputs), records)
         self._count += 1
 
         def make() -> Any:
+            if found.of_steps is not None:
+                return found.of_steps(source.batches(None))
             batches = found.make(records) if found.make is not None else None
             return source.batches(batches) if wanted.steps is not None else batches
 
         passes = 1 if wanted.steps is not None else found.passes
         epochs = Epochs(
-            home, self._model, source, make, found.spec, wanted.first, passes, found.reads, one_by_one=found.one_by_one
+            home, self._model, source, make, found.spec, wanted.first, passes, found.reads, found.one_by_one,
+            wanted.steps if found.own and _in_one_order(words["x"]) else None,
         )  # fmt: skip
+        if found.of_steps is not None:
+            epochs.begins, epochs.ends = hooks_of(words["x"])
         verbose = _verbose(words.get("verbose", "auto"))
         callbacks = roles.in_the_job(words.get("callbacks"))
         if not home.chief:
@@ -357,23 +380,23 @@ class Fitting:
             validation_batch_size=words.get("validation_batch_size") or words.get("batch_size"),
             callbacks=roles.job_callbacks(epochs, callbacks, model, verbose != 0, params),
         )  # fmt: skip
-        spec, size = found.spec, None
-        if records is None:
+        spec, size = found.spec, found.records
+        if found.spec is None:
             spec, words["x"], size = _spec_of(words["x"])
             if isinstance(words["x"], tf.keras.utils.Sequence):
-                words["x"], words["class_weight"] = turned(words["x"], words, self._model.generation.NUMBER)
+                words["x"], words["class_weight"] = turned(
+                    words["x"], words, self._model.generation.NUMBER, self._count
+                )
             else:
-                words["x"] = self._without_end(words["x"], wanted, found.own)
+                words["x"] = self._without_end(words["x"], wanted)
         else:
             words.update(
                 x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
                 validation_split=0.0,
             )  # fmt: skip
-        if records is not None or not words.get(
+        if found.spec is not None or not words.get(
             "class_weight"
         ):  # which Keras makes a part of the batches, of some shape
-            divided = found.plan is not None and not found.one_by_one
-            size = found.plan.batch_size if divided and found.plan is not None else size or _size_of(spec)
             epochs.attach = lambda: model.train_function.attach(epochs, spec, size)
         if not home.chief:
             words["validation_data"] = None
@@ -419,6 +442,11 @@ def _spec_of(x: Any) -> tuple[Any, Any, int | None]:
     return None, x, None
 
 
+def _in_one_order(x: Any) -> bool:
+    """Whether all processes read the same batches one after the other."""
+    return isinstance(x, tf.data.Dataset) and not eager.is_a_share(x) and not eager.shuffles_by_chance(x)
+
+
 def _size_of(spec: Any) -> int | None:
     """Records of a batch, where all have as many."""
     sizes = {one.shape[0] for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank}
@@ -426,8 +454,8 @@ def _size_of(spec: Any) -> int | None:
 
 
 def _rows_of(batch: Any) -> int | None:
-    shapes = [np.shape(one) for one in tf.nest.flatten(batch)]
-    return shapes[0][0] if shapes and shapes[0] else None
+    first = tf.nest.flatten(batch)[:1]
+    return int(first[0].shape[0]) if first and len(getattr(first[0], "shape", ())) else None
 
 
 def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -439,6 +467,10 @@ def _again(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 def _of_first(batch: Any) -> Any:
     """As Keras takes it: records, what is to be learnt of them, and their weights."""
     if not isinstance(batch, (list, tuple)) or not 2 <= len(batch) <= 3:
+        return None
+    if not all(
+        isinstance(one, (np.ndarray, np.generic, tf.Tensor)) and len(one.shape) for one in tf.nest.flatten(batch)
+    ):
         return None
 
     def spec(one: Any) -> Any:

@@ -1,14 +1,15 @@
-"""Inputs that each process reads by itself, of whose steps it makes a part; a Sequence (Keras 3: a PyDataset) among them.
+"""A Sequence (Keras 3: a PyDataset), of which each process makes the batches that it trains.
 
-Left to themselves all processes would begin each epoch with the same batch, and none come to the last ones. Here each begins
-elsewhere, and goes on where it has stopped.
+Where an epoch has as many steps as it has batches, the number of a step is that of a batch (`of_steps`). Else each process
+begins elsewhere, and goes on where it has stopped (`turned`): left to themselves all would begin each epoch with the same
+batch, and none come to the last ones.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -18,9 +19,6 @@ import tensorflow as tf
 from deeprec_ext import env
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.tf_private.eager import is_a_share
-
-SKIPPED_MAX = 1000
-"""Batches of a pipeline that a process reads in vain, so that it begins elsewhere."""
 
 APART = 1 << 30
 """Numbers of batches are below this where a process begins in an input without end."""
@@ -37,22 +35,47 @@ def length_of(x: Any) -> int | None:
     return count if count > 0 else None
 
 
-def begin_of(count: int) -> int:
-    """The batch, of so many, with which this process begins."""
-    return _seed() % min(count, SKIPPED_MAX)
+def of_steps(x: Any, numbers: Iterator[Any], spec: Any, workers: int, weigh: Any) -> Iterator[Any]:
+    """Its batches by the numbers of the steps that this process makes; some are made ahead.
+
+    Args:
+      numbers: arrays of one each.
+      spec: of a batch.
+      workers: threads.
+      weigh: for `class_weight`; None: there is none.
+    """
+    failed: list[BaseException] = []
+    flat = tf.nest.flatten(spec)
+
+    def make(number: Any) -> list[Any]:
+        try:
+            given = tf.nest.flatten(element(x[int(number)], weigh))
+            return [np.asarray(one).astype(kind.dtype.as_numpy_dtype) for one, kind in zip(given, flat, strict=True)]
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    def batch(number: Any) -> Any:
+        made = tf.numpy_function(make, [number[0]], [one.dtype for one in flat])
+        return tf.nest.pack_sequence_as(spec, [tf.ensure_shape(one, kind.shape) for one, kind in zip(made, flat)])
+
+    given = tf.data.Dataset.from_generator(lambda: numbers, output_signature=tf.TensorSpec([None], tf.int64))
+    try:
+        yield from given.map(batch, num_parallel_calls=workers).prefetch(max(2, workers))
+    except tf.errors.OpError as error:
+        if failed:
+            raise failed[0] from error  # as the script has raised it
+        raise
 
 
-def _seed() -> int:
-    return zlib.crc32(f"{env.role()} {env.index()}".encode())
-
-
-def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]:
+def turned(x: Any, words: Mapping[str, Any], generation: int, of_fit: int = 0) -> tuple[Any, Any]:
     """(the same for this process, `class_weight` for Keras).
 
     Args:
       words: of `fit`: `shuffle`, `class_weight`.
+      of_fit: number of the call.
     """
-    seed, weights = _seed(), words.get("class_weight")
+    seed, weights = zlib.crc32(f"{env.role()} {env.index()} {of_fit}".encode()), words.get("class_weight")
     if generation == 3:  # it begins a PyDataset anew with each epoch, of which this process makes a part; no generator
         weigh = by_class(weights, generation) if weights else None
         return _endless(x, bool(words.get("shuffle", True)), seed, weigh), None
@@ -61,11 +84,11 @@ def turned(x: Any, words: Mapping[str, Any], generation: int) -> tuple[Any, Any]
 
 def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
     """Its elements as Keras 3 takes them, pass after pass."""
-    begins = x.on_epoch_begin if hasattr(tf.keras.utils.Sequence, "on_epoch_begin") else lambda: None  # before 3.5
+    begins, ends = hooks_of(x)
     count = _batches(x)
     if count is None:  # each process begins elsewhere in it
         begins()
-        yield from (_element(x[number], weigh) for number in range(seed % APART, 1 << 62))
+        yield from (element(x[number], weigh) for number in range(seed % APART, 1 << 62))
         return
     for number in range(1 << 62):
         begins()
@@ -73,8 +96,22 @@ def _endless(x: Any, shuffle: bool, seed: int, weigh: Any) -> Iterator[Any]:
         if shuffle:
             np.random.default_rng([seed, number]).shuffle(order)
         for place in order:
-            yield _element(x[int(place) % count], weigh)
-        x.on_epoch_end()
+            yield element(x[int(place) % count], weigh)
+        ends()
+
+
+def hooks_of(x: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What it wants to hear when an epoch begins, and when it ends."""
+    tells = hasattr(tf.keras.utils.Sequence, "on_epoch_begin")  # Keras 3.5 and later
+    return x.on_epoch_begin if tells else _nothing, getattr(x, "on_epoch_end", _nothing)
+
+
+def _nothing() -> None: ...
+
+
+def workers_of(x: Any, words: Mapping[str, Any]) -> int:
+    """Threads that make its batches; more processes are threads here, too."""
+    return max(1, int(getattr(x, "workers", None) or words.get("workers") or 1))
 
 
 def _batches(x: Any) -> int | None:
@@ -86,7 +123,8 @@ def _batches(x: Any) -> int | None:
     return None if count is None else int(count)
 
 
-def _element(given: Any, weigh: Any) -> tuple[Any, ...]:
+def element(given: Any, weigh: Any) -> tuple[Any, ...]:
+    """As Keras takes it, with what its records weigh by their classes."""
     made = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     return tuple(weigh(*made)) if weigh is not None and len(made) > 1 else made
 

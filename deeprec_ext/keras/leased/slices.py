@@ -17,6 +17,9 @@ from deeprec_ext.tf_private.eager import Stage, stage_of
 STAGES_MAX = 100
 
 
+NUMBERS_MAX = 1 << 48
+"""Of a range; the ledger has room for a few times as many records."""
+
 CACHED = "its cache() keeps what its functions have made, of all elements"
 
 
@@ -27,12 +30,12 @@ class NotSliced(Exception):
 class Numbers:
     """Those of a range, for what takes arrays; they are made when they are read."""
 
-    dtype, ndim = np.dtype(np.int64), 1
+    ndim = 1
 
-    def __init__(self, numbers: range) -> None:
-        self._numbers = numbers
+    def __init__(self, numbers: range, dtype: np.dtype[Any]) -> None:
+        self._numbers, self.dtype = numbers, dtype
         self.size = len(numbers)
-        self.shape, self.nbytes = (self.size,), 8 * self.size
+        self.shape, self.nbytes = (self.size,), dtype.itemsize * self.size
 
     def __len__(self) -> int:
         return self.size
@@ -40,8 +43,8 @@ class Numbers:
     def __getitem__(self, part: Any) -> np.ndarray:
         if isinstance(part, slice):
             taken = self._numbers[part]
-            return np.arange(taken.start, taken.stop, taken.step, np.int64)
-        return self._numbers.start + self._numbers.step * np.asarray(part, np.int64)
+            return np.arange(taken.start, taken.stop, taken.step, np.int64).astype(self.dtype, copy=False)
+        return (self._numbers.start + self._numbers.step * np.asarray(part, np.int64)).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,9 @@ def slices_of(dataset: Any, maps: frozenset[str], in_order: frozenset[str]) -> S
     if stage.zipped is not None:
         found = _zipped(stage, maps, in_order)
     else:
-        numbers = [Numbers(stage.numbers)] if stage.numbers is not None else []
-        found = _sliced(stage.slices or numbers, dataset.element_spec)
+        found = _sliced(
+            stage.slices or [_numbers(stage.numbers or range(0), dataset.element_spec)], dataset.element_spec
+        )
     if found is None or not functions:
         return found
 
@@ -99,6 +103,12 @@ def slices_of(dataset: Any, maps: frozenset[str], in_order: frozenset[str]) -> S
         return made
 
     return Slices(found.arrays, elements, None)
+
+
+def _numbers(numbers: range, spec: tf.TensorSpec) -> Numbers:
+    if len(numbers) > NUMBERS_MAX:
+        raise NotSliced("its range is without end")
+    return Numbers(numbers, np.dtype(spec.dtype.as_numpy_dtype))
 
 
 def _sliced(tensors: Sequence[Any], spec: Any) -> Slices:

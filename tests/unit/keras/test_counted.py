@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.data import elastic_dataset, streams
-from deeprec_ext.keras.leased import sequences
+from deeprec_ext.keras.leased import fitting, sequences
 from deeprec_ext.keras.leased.counted import plan_of_steps
-from deeprec_ext.keras.leased.fitting import Asked, Fitting
+from deeprec_ext.keras.leased.epochs import Epochs
 from deeprec_ext.keras.leased.pipelines import followed
 from deeprec_ext.keras.leased.sequences import turned
 from tests.unit.keras import models
@@ -132,25 +132,30 @@ def test_input_that_ends_before_its_steps_ends_the_training(door, lines, caplog)
     assert json.loads(door.trainer.ended.of["steps of fit 1"].came_to[-1])["stop"] is True
 
 
-class Numbered(keras.utils.Sequence):
-    def __init__(self):
-        super().__init__()
-        self.ended = 0
+class Batches(keras.utils.Sequence):
+    """Of numbers; its length is known."""
+
+    def __init__(self, **words):
+        super().__init__(**words)
+        self.heard, self.given = [], []
 
     def __len__(self):
         return ROWS // BATCH
 
     def __getitem__(self, index):
+        self.given.append(index)
         return np.arange(index * BATCH, (index + 1) * BATCH), np.zeros(BATCH)
 
+    def on_epoch_begin(self):
+        self.heard.append("begin")
+
     def on_epoch_end(self):
-        self.ended += 1
+        self.heard.append("end")
 
 
 OWN = {
     "a stage that is not followed": lambda: tf.data.Dataset.range(ROWS).take(ROWS).batch(BATCH),
     "batches that are kept": lambda: tf.data.Dataset.range(ROWS).map(lambda x: x).batch(BATCH).cache().shuffle(9),
-    "a Sequence": Numbered,
 }
 
 
@@ -177,24 +182,65 @@ def test_an_input_that_is_a_share_or_of_unknown_length_is_a_pass_of_each_process
     assert [code for code, *_ in host.notices] == ["own-pass"] and "steps of fit 1" not in door.trainer.ended.of
 
 
-@pytest.mark.parametrize("order", ["the same", "of chance"])
-@pytest.mark.parametrize("chief", [True, False])
-def test_each_process_begins_elsewhere_in_an_input_that_all_have_in_the_same_order(chief, order, monkeypatch):
-    monkeypatch.setattr(sequences.env, "role", lambda: "worker")
-    monkeypatch.setattr(sequences.env, "index", lambda: 1)
-    home, model = SimpleNamespace(chief=chief), SimpleNamespace(generation=SimpleNamespace(NUMBER=2))
-    made = (
-        tf.data.Dataset.range(ROWS)
-        .shuffle(ROWS, 3 if order == "the same" else None, reshuffle_each_iteration=False)
-        .batch(BATCH)
-    )
-    given = Fitting(home, model, None)._without_end(made, Asked(0, 2, ROWS // BATCH), apart=True)
-    begins = chief or order == "of chance"
-    assert int(given.cardinality()) == -1 and sequences.begin_of(ROWS // BATCH)
-    assert ("Skip" in type(given).__name__) != begins
-    if order == "the same":
-        first, batches = next(given.as_numpy_iterator()), [one.tolist() for one in made.as_numpy_iterator()]
-        assert batches.index(first.tolist()) == (0 if chief else sequences.begin_of(ROWS // BATCH))
+@pytest.mark.parametrize("steps", [None, ROWS // BATCH])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batches_of_a_sequence_are_those_of_the_numbers_of_the_steps(door, shuffle, steps, caplog):
+    given = Batches(**({"workers": 2} if models.KERAS == 3 else {}))
+    with caplog.at_level(logging.INFO):
+        seen, kept = counts(given, epochs=3, steps_per_epoch=steps, shuffle=shuffle, class_weight={0: 1.0})
+    assert seen == [3.0] * ROWS and kept.epochs == [0, 1, 2] and "by itself" not in caplog.text
+    assert [one for one in given.heard if one == "end"] == ["end"] * 3 and given.heard[-1] == "end"
+    assert ("begin" in given.heard) == hasattr(keras.utils.Sequence, "on_epoch_begin")
+    assert len(door.trainer.ended.of["steps of fit 1"].came_to) == 3
+    if not shuffle:
+        assert given.given[1:] == [*range(ROWS // BATCH)] * 3 or models.KERAS == 3, "two threads make them ahead"
+
+
+def test_what_a_sequence_raises_is_raised(door):
+    class Fails(Batches):
+        def __getitem__(self, index):
+            if index == 3:
+                raise OSError("no such picture")
+            return super().__getitem__(index)
+
+    with pytest.raises(OSError, match="no such picture"):
+        counts(Fails(), epochs=2)
+
+
+NO_ARRAYS = [
+    lambda x: (tf.sparse.from_dense(x[:, None]), x),
+    lambda x: (tf.RaggedTensor.from_row_lengths(x, [4, 4]), x),
+]
+
+
+@pytest.mark.parametrize("batch", [*NO_ARRAYS, lambda x: (1, 2), lambda x: None])
+def test_a_sequence_of_other_than_arrays_is_read_as_keras_reads_it(batch):
+    assert fitting._of_first(batch(np.arange(BATCH))) is None
+
+
+def test_batches_that_others_train_are_passed_by_where_all_have_the_same_order():
+    epochs = Epochs(SimpleNamespace(generation=0), None, None, None, None, in_order=5)
+    assert [epochs.in_vain([number]) for number in (0, 3, 4)] == [0, 2, 0]
+    epochs._epoch = 1
+    assert [epochs.in_vain([number]) for number in (2, 0, 3)] == [2, 0, 0], "one that was given back comes later"
+    epochs._epoch = 3
+    assert epochs.in_vain([0]) == 15 - 10
+
+
+ORDERS = {
+    "none": (lambda x: x, True),
+    "a seed": (lambda x: x.shuffle(ROWS, 3), True),
+    "a small buffer": (lambda x: x.shuffle(ROWS - 1).map(lambda x: x), True),
+    "of chance": (lambda x: x.shuffle(ROWS).map(lambda x: x), False),
+    "of chance, repeated": (lambda x: x.shuffle(ROWS).repeat(), False),
+    "a share": (lambda x: x.take(-1).prefetch(1), False),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_which_pipelines_are_in_the_same_order_everywhere(order):
+    make, same = ORDERS[order]
+    assert fitting._in_one_order(make(tf.data.Dataset.range(ROWS))) == same
 
 
 def test_arrays_go_on_where_the_last_epoch_has_ended(door):

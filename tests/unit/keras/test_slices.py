@@ -74,6 +74,19 @@ def test_elements_are_those_of_the_pipeline(make):
     assert (given == rows_of(make())) == (make not in (plain, zipped)), "shuffled are those that the script shuffles"
 
 
+@pytest.mark.parametrize("kind", [tf.int64, tf.int32, tf.float32])
+def test_numbers_of_a_range_have_its_type(kind):
+    dataset = Dataset.range(8, output_type=kind).map(lambda x: x * tf.constant(2, kind)).batch(4)
+    leased = followed(dataset).leased(f"of {kind.name}")
+    assert leased.element_spec.dtype == kind
+    assert [x.tolist() for x in leased.as_numpy_iterator()] == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+
+def test_many_numbers_are_shuffled_by_the_ledger_alone():
+    found = followed(Dataset.range(1 << 40).shuffle(100).batch(4))
+    assert found.content and found._rows.reader(True, 1)._order is None
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_batches_that_are_not_full_are_dropped_where_the_script_says_so(full):
     rows = ROWS - 4
