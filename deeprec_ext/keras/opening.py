@@ -15,6 +15,11 @@ from deeprec_ext.hooks import ElasticTrainingHook
 
 v1 = tf.compat.v1
 
+SAVE_SECONDS, SAVE_SMALL_SECONDS = 600.0, 60.0
+"""Between two checkpoints; of a model that is written in a moment."""
+
+SMALL_BYTES = 256 << 20
+
 
 class StepSession(Protocol):
     """What `door.Door` wants of a session."""
@@ -56,6 +61,7 @@ class Monitored:
                     saver=v1.train.Saver(everything, sharded=True),
                 ),
                 hooks=[ElasticTrainingHook(examples_per_step=examples)],
+                save_checkpoint_secs=save_seconds(everything),
                 save_summaries_steps=None,
                 save_summaries_secs=None,
                 log_step_count_steps=None,
@@ -80,3 +86,9 @@ class Monitored:
     def close(self) -> None:
         with self._graph.as_default():
             self._session.close()
+
+
+def save_seconds(variables: Sequence[Any]) -> float:
+    """Between two checkpoints: who presses Ctrl-C, or loses all copies of a PS, goes back as far at most."""
+    sizes = [(one.shape.num_elements() or 0) * one.dtype.size for one in variables]
+    return SAVE_SMALL_SECONDS if sum(sizes) <= SMALL_BYTES else SAVE_SECONDS

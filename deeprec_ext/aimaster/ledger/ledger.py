@@ -185,7 +185,7 @@ class Ledger:
             "holds back for a test may be trained elsewhere"
         )
         remedy = (
-            "load the same records in the same order everywhere (seed what is random: train_test_split(random_state=...), and "
+            "load the same records everywhere (seed what is random: train_test_split(random_state=...), and "
             "do not divide them by worker), or give fit a tf.data.Dataset of each process's "
             "own that ends with .take(-1)"
         )

@@ -62,10 +62,11 @@ def _moment(value: Any) -> Mapping[str, Any]:
 def begins(resume: Mapping[str, Any], now: float) -> str:
     """`--resume begins at step 150, of the checkpoint of 2:03 ago`. Args: resume: as in summary.json; now: Unix seconds."""
     saved, cut = _moment(resume.get(CHECKPOINT)), _moment(resume.get(DISK))
-    if saved:
+    if saved.get("step"):
         line = f"--resume begins at step {saved['step']:,}, of {_ago('the checkpoint', saved, now)}"
     else:
-        line = "--resume begins at step 0: there is no checkpoint"
+        line = "--resume begins at step 0: nothing that was trained is in a checkpoint"
+        line += "" if cut else " (with `--backup peer,disk=DIR` it would be in a backup)"
     if cut and cut["step"] > saved.get("step", 0):
         line += f"; {_ago('the disk backup', cut, now)} has step {cut['step']:,} (`deeprec-ext backup restore` first)"
     return line

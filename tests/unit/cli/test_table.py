@@ -156,7 +156,10 @@ def test_the_final_summary_is_readable():
 def test_the_last_line_of_a_stopped_job_says_where_it_would_go_on():
     stopped = {"status": "stopped", "reason": "Ctrl-C", "steps": 1000, "seconds": 10.0, "resume": {"checkpoint": None}}
     line = final_line(stopped, Path("/runs/demo"))
-    assert line.startswith("stopped: Ctrl-C; --resume begins at step 0: there is no checkpoint; 1,000 steps in 10.0 s;")
+    begins = (
+        "--resume begins at step 0: nothing that was trained is in a checkpoint (with `--backup peer,disk=DIR` it would"
+    )
+    assert line.startswith(f"stopped: Ctrl-C; {begins} be in a backup); 1,000 steps in 10.0 s;")
     line = final_line(
         {**stopped, "status": "interrupted", "resume": {"checkpoint": {"step": 90, "time": None}}}, Path("/d")
     )

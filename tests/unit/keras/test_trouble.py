@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from deeprec_ext.keras import opening
 from tests.unit.keras import models
 
 keras = tf.keras
@@ -97,3 +99,8 @@ def test_fit_goes_on_after_a_batch_that_cannot_be(elastic):
     plain = train()
     elastic()
     assert train() == plain
+
+
+def test_a_small_model_is_written_more_often():
+    variables = [SimpleNamespace(shape=tf.TensorShape([1 << 20, rows]), dtype=tf.float32) for rows in (1, 64)]
+    assert [opening.save_seconds(variables[:count]) for count in (1, 2)] == [60.0, 600.0]

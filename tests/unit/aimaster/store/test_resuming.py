@@ -60,14 +60,17 @@ def test_a_chief_that_finds_nothing_has_nothing_to_go_on_from_and_a_worker_has_n
 
 
 def test_what_is_told_of_it_is_one_line() -> None:
-    assert begins({"checkpoint": None, "disk_cut": None}, 1000.0) == "--resume begins at step 0: there is no checkpoint"
+    nothing = "--resume begins at step 0: nothing that was trained is in a checkpoint"
+    hint = " (with `--backup peer,disk=DIR` it would be in a backup)"
+    assert begins({"checkpoint": None, "disk_cut": None}, 1000.0) == nothing + hint
+    assert begins({"checkpoint": {"step": 0, "time": 1.0}, "disk_cut": None}, 1000.0) == nothing + hint
     saved = {"step": 1500, "time": 880.0}
     assert begins({"checkpoint": saved}, 1000.0) == "--resume begins at step 1,500, of the checkpoint of 2:00 ago"
     assert begins({"checkpoint": {"step": 7, "time": None}}, 1.0) == "--resume begins at step 7, of the checkpoint"
     line = begins({"checkpoint": saved, "disk_cut": {"step": 1600, "time": 990.0}}, 1000.0)
     assert line.endswith("; the disk backup of 10.0 s ago has step 1,600 (`deeprec-ext backup restore` first)")
     assert begins({"checkpoint": saved, "disk_cut": {"step": 1400, "time": 990.0}}, 1000.0).endswith("2:00 ago")
-    assert begins({"checkpoint": "damaged", "disk_cut": 3}, 1.0).endswith("there is no checkpoint")
+    assert begins({"checkpoint": "damaged", "disk_cut": 3}, 1.0).endswith(hint)
     again = {"step": 150, "source": "checkpoint", "steps_lost": 1250}
     assert has_begun(again) == "resumed at step 150 from the checkpoint, 1,250 steps lost"
     again = {"step": 0, "source": "nothing", "steps_lost": 9}
