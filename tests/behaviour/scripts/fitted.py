@@ -121,7 +121,7 @@ def main():
         lines = tf.data.Dataset.list_files(arguments.files).interleave(tf.data.TextLineDataset)
         x = lines.map(number_of, num_parallel_calls=2).shuffle(1000).batch(32).prefetch(tf.data.AUTOTUNE)
     if arguments.own:
-        x = tf.data.Dataset.range(arguments.rows).batch(32)
+        x = tf.data.Dataset.range(arguments.rows).take(arguments.rows).batch(32)
     if arguments.steps:
         x = x.repeat(arguments.passes)
     model.fit(
