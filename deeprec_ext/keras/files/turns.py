@@ -76,6 +76,8 @@ class Turns:
             if isinstance(one, tf.Variable):
                 if eager.has_handle(one) and ownership.key(one) in self._door.steps.shared:
                     return True
+            elif isinstance(one, getattr(tf.keras, "Variable", ())):  # Keras 3's, around TensorFlow's
+                left.append(one.value)
             elif isinstance(one, Mapping):
                 left.extend(one.values())
             elif isinstance(one, (list, tuple)):
