@@ -113,8 +113,12 @@ class Steps:
 
     def _next_leased(self, epochs: Epochs, given: Any) -> tuple[Imported, Sequence[Any]]:
         """The same of the next step of the job. Raises StopIteration when there is none for this process."""
-        if not epochs.own_input:
-            return self._next(epochs)
+        while True:
+            found = self._next_of_own(epochs, given) if epochs.own_input else self._next(epochs)
+            if epochs.holds():  # else its step was made only now, for which a session was closed, and leases went back
+                return found
+
+    def _next_of_own(self, epochs: Epochs, given: Any) -> tuple[Imported, Sequence[Any]]:
         step = next(epochs)
         try:
             for _ in range(epochs.in_vain(step)):

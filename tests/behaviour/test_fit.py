@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from deeprec_ext.keras import milestones
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import many_callbacks, refitted, rounds, saved, tables
+from tests.behaviour.scripts import many_callbacks, refitted, rounds, saved, several, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,37 @@ def test_rows_of_arrays_are_trained_once_an_epoch_though_a_worker_and_a_ps_are_k
     told = [each for each in epochs(job) if len(each) == 3]
     assert len(told) == 3, "chief, the worker that lived, and the one in place of the killed"
     check_all_hear_the_same(told)
+
+
+@pytest.mark.timeout(300)
+def test_of_each_model_of_a_script_each_row_is_trained_once_an_epoch(begin):
+    """A worker closes its session to make the step of another model, with a batch of it in hand."""
+    job = begin("--ps", "2", "--workers", "2", command=("python", str(SCRIPTS / "several.py")))
+    assert job.end(240) == 0, job.tails()
+    found = [json.loads(path.read_text()) for path in sorted(job.directory.glob("times-*.json"))]
+    assert found and all(one == [[several.EPOCHS] * several.ROWS] * several.MODELS for one in found)
+    assert job.summary()["data"]["repeated"] == 0
+
+
+@pytest.mark.timeout(400)
+def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin):
+    """It goes back to the first checkpoint, of step 0, or of a minute: no epoch that is trained again is taken for over."""
+    command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.01")
+    first = begin("--ps", "1", "--workers", "1", command=command)
+    first.until(lambda: len(first.events("epoch_ended")) >= 1 and trained(first) >= ROWS + 3000, "an epoch and 3000 rows")
+    first.process.send_signal(signal.SIGINT)
+    assert first.end() == 130, first.output
+    second = RealJob(first.directory, ("--resume", "--ps", "1", "--workers", "1"), command)
+    try:
+        finish(second)
+    finally:
+        second.close()
+    [restored] = second.events("restored")
+    ended = [one["number"] for one in second.events("epoch_ended") if one["sequence"] > restored["sequence"]]
+    over = restored["data"]["fit 1"]["epoch"]
+    assert ended == [*range(over, 3)] and (times(second) == 3).all()
+    told = [each for each in epochs(second) if len(each) == 3]
+    assert len(told) == 2, "the chief and the worker of the second run"
 
 
 @pytest.mark.timeout(300)

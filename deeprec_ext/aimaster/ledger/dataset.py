@@ -440,6 +440,12 @@ class Dataset:
         self.told_end, self.changed = False, True
         return problem
 
+    def resume(self) -> None:
+        """After a rewind, in a run whose processes are all new: the epochs of before that are trained again are not over."""
+        epochs = self.visits.complete if self.pending is None else self.pending.complete
+        self.ends.back_to(epochs, self.ends.begun and (self.pending is not None or self.visits.trained > 0))
+        self.changed = True
+
     def start_at(self, position: Position) -> str:
         """A dataset that nobody has leased from yet begins there. As `rewind`, but no lease can be void."""
         problem = self.rewind(position)

@@ -7,9 +7,10 @@ figure of many, and says what came of it; everybody else gets the chief's words.
 Nobody else begins before the chief has: what its script does to the model between two calls of `fit` comes first. That it has
 begun is kept, too: a chief that was started again has nothing to set in a model that others train.
 
-What an epoch came to is never changed or taken back: a model that goes back in time trains the records of that epoch again, in
-a later one, and who comes late hears of the past as the others did. So an epoch that was trained once stays so here: they have
-all left it, and nobody would train what is left of it before they hear what it came to. Pure: time is an argument.
+What an epoch came to is never changed or taken back while processes live that have heard of it: a model that goes back in time
+trains the records of that epoch again, in a later one, and who comes late hears of the past as the others did. So an epoch that
+was trained once stays so here: they have all left it, and nobody would train what is left of it before they hear what it came
+to. A run that is resumed has other processes: its epochs go on where the model does. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ class Ends:
         ] = {}  # incarnation -> epoch, what it has seen: also of those that are gone
         self._left: set[str] = set()
         self._trained_at: tuple[int, float] = (-1, 0.0)  # epoch, since when it is known to be trained
+
+    def back_to(self, epochs: int, begun: bool) -> None:
+        """So many are over in a run that is resumed; nobody in it has heard of others."""
+        del self.came_to[epochs:]
+        self.reached, self.begun = min(self.reached, epochs), begun
+        self._seen.clear()
+        self._left.clear()
 
     def gone(self, incarnation: str) -> None:
         """It is waited for no more. What it has told counts."""

@@ -194,7 +194,7 @@ class Ledger:
     def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""
         dataset = self._datasets.get(request.dataset)
-        if dataset is None:
+        if dataset is None or (self._job.resumed and self._restoring()):  # what is over then is not known
             return pb.EpochReply()
         chief = member.role == pb.CHIEF
         if request.came_to and not chief:
@@ -367,11 +367,14 @@ class Ledger:
         trained = {name: dataset.position() for name, dataset in self._datasets.items() if dataset.trains}
         return positions.pack({**self._rebuilt.positions(), **self._unused, **trained})
 
-    def rewind(self, position: bytes) -> None:
+    def rewind(self, position: bytes, resumed: bool = False) -> None:
         """The model was restored from a checkpoint or backup with this position: what was trained since is forgotten.
 
         Empty: nothing is trained. All leases of datasets that are trained on are void, and their holders are told. Bytes
         that are no position: training begins anew with the data, and a warning says so, since that loses nothing.
+
+        Args:
+          resumed: it is the first model of a run that was resumed.
         """
         job = self._job
         try:
@@ -384,6 +387,8 @@ class Ledger:
         for dataset in trained:
             before = dataset.visits.trained
             self._warn(dataset.name, dataset.rewind(found.pop(dataset.name, None), now))
+            if resumed:
+                dataset.resume()
             job.event("ledger_rewound", dataset=dataset.name, trained=dataset.visits.trained, before=before)
         self._unused = found
         self._save_unused()

@@ -223,7 +223,7 @@ class Inbox:
         """
         job = self._job
         if live.ledger or (live.fresh and (live.generation > 1 or job.resumed)):
-            job.ledger.rewind(live.ledger)
+            job.ledger.rewind(live.ledger, job.resumed and resuming.nothing_restored(job.store))
         job.ledger.model_is_live()
 
     def _on_refusal(self, member: Member, refusal: pb.Refusal) -> None:

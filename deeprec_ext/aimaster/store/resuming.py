@@ -36,11 +36,16 @@ def began(store: Keys) -> None:
     store.put(**{RESUMED: {"reached": int(store.get("present_step", store.get("step", 0)))}})
 
 
+def nothing_restored(store: Keys) -> bool:
+    """Of a run that is resumed: its first model is still to come."""
+    again = store.get(RESUMED)
+    return isinstance(again, dict) and isinstance(again.get("reached"), int)
+
+
 def restored(store: Keys, step: int, source: str) -> int:
     """Noted of the first model of a run that was resumed; the steps by which it went back, 0 of any other."""
-    again = store.get(RESUMED)
-    if isinstance(again, dict) and isinstance(reached := again.get("reached"), int):
-        lost = max(0, reached - step)
+    if nothing_restored(store):
+        lost = max(0, store.get(RESUMED)["reached"] - step)
         store.put(**{RESUMED: {"step": step, "source": source, "steps_lost": lost}})
         return lost
     return 0

@@ -77,7 +77,7 @@ class Turns:
                 if eager.has_handle(one) and ownership.key(one) in self._door.steps.shared:
                     return True
             elif isinstance(one, getattr(tf.keras, "Variable", ())):  # Keras 3's, around TensorFlow's
-                left.append(one.value)
+                left.append(getattr(one, "value", None))
             elif isinstance(one, Mapping):
                 left.extend(one.values())
             elif isinstance(one, (list, tuple)):

@@ -278,6 +278,13 @@ class Epochs:
             self._batches = None
         raise StopIteration
 
+    def holds(self) -> bool:
+        """Whether the batch that was taken last is still this process's to train."""
+        if self._ticket is not None and self._source.valid(self._ticket):
+            return True
+        self._drop_ticket()
+        return False
+
     @property
     def own_input(self) -> bool:
         """The process trains on what Keras's own iterator gives."""

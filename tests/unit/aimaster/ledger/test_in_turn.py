@@ -101,6 +101,26 @@ def test_an_epoch_that_all_have_left_stays_trained_though_the_model_goes_back(bo
     assert not end(book, "a", 1, b"1", chief=True, came_to=["first"]).whole, "of the next nothing is trained"
 
 
+@pytest.mark.parametrize("where", ["the beginning", "within the second epoch"])
+def test_of_a_resumed_run_those_epochs_are_over_that_its_model_has_trained(book: Book, where: str) -> None:
+    train_epoch(book)
+    for who in ("a", "b"):
+        end(book, who, 0, chief=who == "a")
+    end(book, "a", 0, None, chief=True, came_to=["one"], begins=True)
+    [lease] = book.ask("a", 1).leases
+    book.progress("a", lease)
+    position = book.dataset.position()
+    book.ask("b", 1)
+    book.dataset.rewind(None if where == "the beginning" else position)
+    assert book.dataset.ends.came_to == ["one"] and book.dataset.ends.begun
+    book.dataset.resume()
+    book.save()
+    book.restart()
+    again = book.dataset
+    over = ["one"] if where != "the beginning" else []
+    assert (again.ends.came_to, again.ends.reached, again.ends.begun) == (over, len(over), bool(over))
+
+
 def test_nobody_waits_for_who_died_or_left_but_what_it_saw_counts(book: Book) -> None:
     train_epoch(book)
     book.ask("c")
