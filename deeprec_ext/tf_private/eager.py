@@ -193,9 +193,14 @@ def is_a_share(dataset: Any) -> bool:
     return any(kind == "ShardDataset" or (kind == "TakeDataset" and int(one._count) < 0) for kind, one in kinds)
 
 
-def shuffles_by_chance(dataset: Any) -> bool:
-    """Whether its elements are in another order in each process, all of them: no buffer is smaller than what it shuffles."""
-    shuffles = [one for one in _behind_it(dataset) if _kind(one) == "ShuffleDataset"]
+def is_by_chance(dataset: Any) -> bool:
+    """Whether its elements are others, or all of them in another order, in each process: they are a generator's, or shuffled
+    in a buffer that has room for all."""
+    behind = _behind_it(dataset)
+    functions = [function for one in behind for function in one._functions()]
+    if any(node.op == "GeneratorDataset" for one in functions for node in one.function.graph.as_graph_def().node):
+        return True
+    shuffles = [one for one in behind if _kind(one) == "ShuffleDataset"]
     return any(
         not int(one._seed) and not int(one._seed2)
         and 0 <= int(one._input_dataset.cardinality()) <= int(one._buffer_size)

@@ -444,7 +444,7 @@ def _spec_of(x: Any) -> tuple[Any, Any, int | None]:
 
 def _in_one_order(x: Any) -> bool:
     """Whether all processes read the same batches one after the other."""
-    return isinstance(x, tf.data.Dataset) and not eager.is_a_share(x) and not eager.shuffles_by_chance(x)
+    return isinstance(x, tf.data.Dataset) and not eager.is_a_share(x) and not eager.is_by_chance(x)
 
 
 def _size_of(spec: Any) -> int | None:

@@ -184,6 +184,8 @@ def followed(dataset: tf.data.Dataset) -> Pipeline:
             if of_batches_shuffled and size:
                 raise NotFollowed("it shuffles batches, whose rows belong together")
             rows = _slices_of(dataset)
+            if full and len(rows.arrays[0]) < size:
+                raise NotFollowed("it has no full batch")
             if keeps or (cached and rows.whole is None):
                 raise NotFollowed(CACHED)
             return Pipeline(

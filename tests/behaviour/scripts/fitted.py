@@ -95,6 +95,7 @@ def main():
     parser.add_argument("--own", action="store_true", help="with --steps: each process reads a dataset of its own")
     parser.add_argument("--raises", type=int, default=0, help="a callback of a worker does, so often")
     parser.add_argument("--reversed", action="store_true", help="workers have the rows in another order")
+    parser.add_argument("--others", action="store_true", help="workers have another row")
     arguments = parser.parse_args()
 
     directory = os.environ.get("DEEPREC_EXT_WORKDIR", ".")
@@ -113,6 +114,8 @@ def main():
     x = np.arange(arguments.rows)
     if arguments.reversed and role() == "worker":
         x = x[::-1]
+    if arguments.others and role() == "worker":
+        x = np.maximum(x, 1)
     if arguments.elastic_dataset:
         from deeprec_ext.data import elastic_dataset
 

@@ -233,6 +233,10 @@ ORDERS = {
     "a small buffer": (lambda x: x.shuffle(ROWS - 1).map(lambda x: x), True),
     "of chance": (lambda x: x.shuffle(ROWS).map(lambda x: x), False),
     "of chance, repeated": (lambda x: x.shuffle(ROWS).repeat(), False),
+    "a generator": (
+        lambda x: tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=x.element_spec),
+        False,
+    ),
     "a share": (lambda x: x.take(-1).prefetch(1), False),
 }
 

@@ -275,6 +275,7 @@ NOT_FOLLOWED = {
     ).batch(BATCH),
     "it shuffles batches, whose rows": lambda lines: tf.data.Dataset.range(8).batch(BATCH).shuffle(2),
     "its range is without end": lambda lines: tf.data.Dataset.range(2**63 - 1).batch(BATCH),
+    "it has no full batch": lambda lines: tf.data.Dataset.range(1).batch(BATCH, drop_remainder=True),
     "it has no elements": lambda lines: tf.data.Dataset.range(0).batch(BATCH),
     "ends with the shortest": lambda lines: tf.data.Dataset.zip(
         (tf.data.Dataset.from_tensor_slices([1.0]), tf.data.Dataset.from_tensor_slices([1.0, 2.0]))

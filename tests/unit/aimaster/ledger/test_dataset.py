@@ -305,6 +305,8 @@ def test_two_declarations_of_one_name_must_be_the_same() -> None:
     two.files[1].bytes = 50
     assert "f1 (100 bytes" in differences(one, two) and "(50 bytes" in differences(one, two)
     assert "epochs=1 and now with 2" in differences(one, text_files(3, epochs=2))
+    rows, fewer = index_range(40, shard_records=10), index_range(30, shard_records=8)
+    assert "was declared with 40 records and now with 30" in differences(rows, fewer), "whatever else follows from that"
     assert "3 files and now with 4" in differences(one, text_files(4))
     assert "shard_records" in check(text_files(1, shard_records=0))
     assert "no files" in check(text_files(0)) and "negative" in check(text_files(1, epochs=-1))
