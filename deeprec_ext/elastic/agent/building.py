@@ -79,8 +79,11 @@ class Builder:
             job()
         except GivenUpError as error:
             log.info("a session that was being prepared is given up: %s", error)
-        except Exception:
-            log.exception("preparing failed")
+        except Exception as error:
+            if self.ended:  # its session is closed under it
+                log.info("what was being prepared is not wanted any more: the script ends (%s)", type(error).__name__)
+            else:
+                log.exception("preparing failed")
         finally:
             self._working = False
             sys.setswitchinterval(before)
