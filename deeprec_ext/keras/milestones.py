@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from deeprec_ext import wholefiles
@@ -88,4 +89,6 @@ class Milestones:
         try:
             wholefiles.write(self._file, f"{self._count} {self._most} {self._of}\n")
         except OSError as error:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)  # else they would wait for what it said before
             log.info("%s cannot be written (%s): other processes do not wait for this one's script", self._file, error)

@@ -145,7 +145,9 @@ class Refresher:
                     sent += mover.refresh(self._turn)
                     self._refreshing += time.monotonic() - began
                     if mover.appeared():
-                        text = f"slot {one.slot}: a variable was initialised that the copy has not, so it is copied anew"
+                        text = (
+                            f"slot {one.slot}: a variable was initialised that the copy has not, so it is copied anew"
+                        )
                         raise DeepRecError(text)
                 one.began = began
                 done.append(one)

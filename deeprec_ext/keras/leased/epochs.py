@@ -129,7 +129,7 @@ class Epochs:
         self._home, self._model, self._source, self._make = home, model, source, make
         self._first, self._passes = first, passes
         self._epoch = 0  # from 0
-        self._in_order, self._taken = in_order, 0  # batches of Keras's own iterator
+        self._in_order, self._taken = in_order, -1  # batches of Keras's own iterator, those of epochs before among them
         self._came_to: list[Mapping[str, Any]] = []
         self._batches: Iterator[Any] | None = None
         self._ticket: Any = None
@@ -294,6 +294,8 @@ class Epochs:
         """Batches of Keras's own iterator that come before that of this step of the epoch, and are for others."""
         if self._in_order is None:
             return 0
+        if self._taken < 0:  # who comes late begins with the epoch that the others are in
+            self._taken = self._epoch * self._in_order
         before = max(0, self._epoch * self._in_order + int(step[0]) - self._taken)
         self._taken += before + 1
         return before

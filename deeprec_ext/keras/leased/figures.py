@@ -8,10 +8,13 @@ that of the sums of all processes, exactly, each weighing as much as it has seen
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+log = logging.getLogger("deeprec_ext")
 
 STATE_MAX = 100_000
 """Numbers of which metrics may be made: with more (a confusion matrix of thousands of classes) averages have to do."""
@@ -41,7 +44,7 @@ def seen(model: Any, records: int, logs: Mapping[str, Any]) -> bytes:
 
 def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, Any]:
     """Of all that have trained something; nothing, if nobody has. The model's metrics are those of the job afterwards."""
-    told = [one for one in map(json.loads, parts) if one["records"]]
+    told = [one for part in parts if (one := _read(part)) is not None and one["records"]]
     if not told:
         return {}
     logs: dict[str, Any] = {}
@@ -54,6 +57,22 @@ def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, Any]:
     if len(told) > 1:  # of one process its figures stay bit for bit
         logs.update({name: value for name, value in exact.items() if name in logs})
     return logs
+
+
+def _read(part: bytes) -> Mapping[str, Any] | None:
+    """None, and a line: it is none that `seen` has made."""
+    try:
+        one = json.loads(part)
+        whole = isinstance(one["records"], int) and one["records"] >= 0 and isinstance(one["logs"], dict)
+        for value in one["logs"].values():
+            np.asarray(value, np.float64)
+        sizes = [int(np.prod(shape)) for shape in one["shapes"]]
+        if whole and [np.asarray(state, np.float64).size for state in one["state"]] == sizes:
+            return dict(one)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    log.warning("what a process says that it has seen of an epoch cannot be read, and is left out: %.80r", part)
+    return None
 
 
 def _summed(model: Any, told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

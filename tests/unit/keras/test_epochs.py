@@ -195,6 +195,23 @@ def test_numbers_of_a_step_that_are_no_metrics_are_averaged_by_records():
     assert figures.of_job(model, parts[2:]) == {}
 
 
+GARBLED = [
+    b"", b"[]", b"null", b"\xff", b"{}", b'{"records": "3", "logs": {}, "shapes": [], "state": []}',
+    b'{"records": 3, "logs": {"loss": "high"}, "shapes": [], "state": []}',
+    b'{"records": -3, "logs": {"loss": 1.0}, "shapes": [], "state": []}',
+    b'{"records": 3, "logs": {"loss": 1.0}, "shapes": [[2]], "state": [[1.0]]}',
+    b'{"records": 3, "logs": {"loss": 1.0}, "shapes": [["a"]], "state": [[1.0]]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("garbled", GARBLED)
+def test_what_cannot_be_read_of_a_process_is_left_out(garbled, caplog):
+    good = json.dumps({"records": 2, "logs": {"loss": 1.5}, "shapes": [], "state": []}).encode()
+    with caplog.at_level(logging.WARNING):
+        assert figures.of_job(SimpleNamespace(metrics=[]), [good, garbled]) == {"loss": 1.5}
+    assert "cannot be read, and is left out" in caplog.text
+
+
 class Classes(keras.metrics.Metric):
     """How many rows of each of two classes it has seen, in whole numbers."""
 

@@ -87,3 +87,15 @@ def test_without_a_common_directory_nobody_waits(tmp_path, leaving, content):
         (tmp_path / milestones.NAME).write_text(content)
     assert not waits(Milestones(tmp_path, False, leaving))[0]
     assert not waits(Milestones(None, False, leaving))[0]
+
+
+def test_who_cannot_write_any_more_is_not_waited_for(tmp_path, leaving, monkeypatch):
+    chief, worker = Milestones(tmp_path, True, leaving), Milestones(tmp_path, False, leaving)
+    chief.made()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(milestones.wholefiles, "write", full)
+    chief.made()
+    assert not waits(worker)[0] and not waits(worker)[0]
