@@ -50,7 +50,7 @@ def of_steps(x: Any, numbers: Iterator[Any], spec: Any, workers: int, weigh: Any
     def make(number: Any) -> list[Any]:
         try:
             given = tf.nest.flatten(element(x[int(number)], weigh))
-            return [np.asarray(one).astype(kind.dtype.as_numpy_dtype) for one, kind in zip(given, flat, strict=True)]
+            return [np.asarray(one).astype(kind.dtype.as_numpy_dtype) for one, kind in zip(given, flat)]
         except BaseException as error:
             failed.append(error)
             raise
