@@ -50,6 +50,10 @@ def of_steps(x: Any, numbers: Iterator[Any], spec: Any, workers: int, weigh: Any
     def make(number: Any) -> list[Any]:
         try:
             given = tf.nest.flatten(element(x[int(number)], weigh))
+            if len(given) != len(flat):
+                raise ValueError(
+                    f"batch {int(number)} of the Sequence has {len(given)} arrays, and the first has {len(flat)}"
+                )
             return [np.asarray(one).astype(kind.dtype.as_numpy_dtype) for one, kind in zip(given, flat)]
         except BaseException as error:
             failed.append(error)
