@@ -17,6 +17,7 @@ from deeprec_ext import env
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3, unmade
 from deeprec_ext.keras.door import Door, WentBackError
+from deeprec_ext.keras.files.redirected import Redirected, is_aware
 from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.milestones import Milestones
@@ -166,6 +167,9 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         keras_classes.wrap_model(module, name, load)
     keras_classes.wrap_saving(module, "load_model", load)
     undo = ExitStack()
+    if directory is not None and not trainer.chief and not is_aware():
+        place = directory / "workers" / f"{env.role()}-{env.index()}"
+        undo.callback(Redirected(place, lambda: fitting.has_begun).begin())
     of_tensorflow(turns, undo)
     undo.callback(eager.calls_by(door.windows.function))
     return undo.close

@@ -102,6 +102,20 @@ def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin)
 
 
 @pytest.mark.timeout(300)
+def test_what_a_worker_writes_after_fit_is_its_own(begin, tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))  # what is below it is left alone
+    path = tmp_path / "result.txt"
+    job = begin("--ps", "1", "--workers", "1", command=("python", str(SCRIPTS / "writes.py"), str(path)))
+    job.until(lambda: job.pid("chief-0") and job.pid("worker-0"), "their processes")
+    pids = {name: job.pid(name) for name in ("chief-0", "worker-0")}
+    assert job.end(240) == 0, job.tails()
+    own = job.directory / "workers" / "worker-0" / str(path).lstrip("/")
+    assert [int(one.read_text()) for one in (path, own)] == [pids["chief-0"], pids["worker-0"]]
+    assert f"{path} is written to {own} here" in job.log("worker-0")
+
+
+@pytest.mark.timeout(300)
 def test_a_worker_loads_what_its_script_has_saved_when_the_chief_has(begin, tmp_path):
     path = tmp_path / "model.keras"
     path.write_bytes(b"of an earlier job")

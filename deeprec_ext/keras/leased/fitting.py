@@ -117,7 +117,7 @@ class Fitting:
     def __init__(self, home: Home, model: Model, milestones: Milestones) -> None:
         self._home, self._model, self._milestones = home, model, milestones
         self._count = self._under_way = 0
-        self._told_of_batches = False
+        self._told_of_batches = self._begun = False
         self._running: dict[int, Epochs] = {}
         self._fitted: set[int] = set()
         self._read: list[RowReader] = []  # of calls of `fit` that have ended, with arrays that nobody needs
@@ -137,13 +137,18 @@ class Fitting:
         """Whether the script is in a `fit`: what calls is a callback of it."""
         return self._under_way > 0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the script has called `fit`."""
+        return self._begun
+
     def has_fitted(self, model: Any) -> bool:
         """Whether the job trains it, though this process may have had no batch of it."""
         return id(model) in self._fitted
 
     def fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As Keras's `fit`, with records leased where they can be."""
-        self._home.asked_to_train = True  # there may be nothing left for it
+        self._home.asked_to_train = self._begun = True  # there may be nothing left for it
         self._under_way += 1
         try:
             return self._fit(original, model, args, kwargs)

@@ -1,0 +1,110 @@
+"""What a worker's script writes is its own, and it finds it again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeprec_ext.keras.files import redirected
+from deeprec_ext.keras.files.redirected import Redirected
+
+
+@pytest.fixture
+def of(tmp_path, monkeypatch):
+    """(where the script writes, the worker's directory); tests have temporary files elsewhere."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(redirected.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    script = tmp_path / "script"
+    script.mkdir()
+    fitted = [True]
+    undo = Redirected(tmp_path / "own", lambda: fitted[0]).begin()
+    yield script, tmp_path / "own", fitted
+    undo()
+
+
+def own_of(place: Path, path: Path) -> Path:
+    return place / str(path).lstrip("/")
+
+
+def test_what_is_written_is_below_the_workers_directory_and_read_there(of, caplog, monkeypatch):
+    script, own, _ = of
+    caplog.set_level("INFO", logger="deeprec_ext")
+    with open(script / "text.txt", "w") as file:
+        file.write("worker")
+    (script / "path.txt").write_text("worker")
+    np.save(script / "array.npy", np.arange(3))
+    monkeypatch.chdir(script)
+    with open("relative.txt", "wb") as file:
+        file.write(b"worker")
+    assert not list(script.iterdir())
+    assert sorted(one.name for one in own_of(own, script).iterdir()) == [
+        "array.npy",
+        "path.txt",
+        "relative.txt",
+        "text.txt",
+    ]
+    with open(script / "text.txt") as file:
+        assert file.read() == (script / "path.txt").read_text() == "worker"
+    assert np.load(script / "array.npy").tolist() == [0, 1, 2]
+    assert f"{script}/text.txt is written to {own}" in caplog.text
+
+
+def test_what_is_added_to_begins_with_what_there_is(of):
+    script, _, fitted = of
+    fitted[0] = False
+    (script / "log.txt").write_text("one\n")
+    fitted[0] = True
+    for line in ("two\n", "three\n"):
+        with open(script / "log.txt", "a") as file:
+            file.write(line)
+    assert (script / "log.txt").read_text() == "one\ntwo\nthree\n"
+    fitted[0] = False
+    assert (script / "log.txt").read_text() == "one\n"
+
+
+def test_it_is_renamed_and_removed_there(of):
+    script, own, _ = of
+    with open(script / "draft", "w") as file:
+        file.write("all of it")
+    os.replace(script / "draft", script / "final")
+    assert (script / "final").read_text() == "all of it" and not list(script.iterdir())
+    os.remove(script / "final")
+    assert [one.name for one in own.rglob("*") if one.is_file()] == []
+    with pytest.raises(FileNotFoundError):
+        (script / "final").read_text()
+
+
+def test_left_alone_is_what_is_no_output_of_the_script(of, tmp_path):
+    script, own, fitted = of
+    with open(os.devnull, "w") as file:
+        file.write("nowhere")
+    with open(tmp_path / "temporary" / "one", "w") as file:
+        file.write("temporary")
+    other = threading.Thread(target=(script / "thread.txt").write_text, args=("of a library",))
+    other.start()
+    other.join()
+    descriptor = os.open(script / "descriptor", os.O_CREAT | os.O_WRONLY)
+    with open(descriptor, "w") as file:
+        file.write("its own way")
+    fitted[0] = False
+    (script / "before.txt").write_text("before fit")
+    assert sorted(one.name for one in script.iterdir()) == ["before.txt", "descriptor", "thread.txt"]
+    assert not own.exists()
+
+
+@pytest.mark.parametrize(("text", "aware"), [("print(1)", False), ("os.environ['TF_CONFIG']", True)])
+def test_a_script_that_tells_processes_apart_is_left_alone(tmp_path, text, aware):
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import os, sys\nfrom deeprec_ext.keras.files.redirected import is_aware\nsys.exit(is_aware())\n# {text}\n"
+    )
+    root = Path(redirected.__file__).parents[3]
+    assert (
+        subprocess.run([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(root)}).returncode == aware
+    )
