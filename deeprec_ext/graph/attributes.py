@@ -26,8 +26,8 @@ def kinds(values: Sequence[Any]) -> AttrValue:
     return result
 
 
-def shape(dimensions: Sequence[int]) -> AttrValue:
-    """A known shape."""
+def shape(dimensions: Sequence[int | None]) -> AttrValue:
+    """Of known dimensions, or None."""
     return AttrValue(shape=tf.TensorShape(dimensions).as_proto())
 
 

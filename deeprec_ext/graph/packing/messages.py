@@ -108,7 +108,19 @@ class _Message:
         parts = [self._flat(one) for one in self._members]
         if self._loose:
             parts.insert(0, self._header())
-        self._sent = self._concat(self._name, self._source, parts, self._type)
+        self._sent = self._sealed(self._concat(self._name, self._source, parts, self._type))
+
+    def _sealed(self, tensor: str) -> str:
+        """The same, of which TensorFlow takes it that nobody knows the value: for every shape that depends on what is unpacked
+        it would else look through all that the message is made of, whether it is constant."""
+        return self._add(
+            f"{self._name}_sealed",
+            "PlaceholderWithDefault",
+            self._source,
+            [tensor],
+            dtype=self._type,
+            shape=attributes.shape([None]),
+        )
 
     def _flat(self, one: Member) -> str:
         tensor = one.crossing.way.tensor

@@ -15,6 +15,7 @@ from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
 from deeprec_ext.graph.packing.conditions import Conditions, Units
 from deeprec_ext.graph.packing.crossings import Crossing, certain, find_crossings
 from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
+from deeprec_ext.graph.packing.naming import name_apart
 from deeprec_ext.graph.packing.processes import Processes
 from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
 from deeprec_ext.graph.packing.readiness import Readiness, answered
@@ -23,6 +24,7 @@ from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
 from deeprec_ext.graph.packing.staying import tie
 from deeprec_ext.graph.training import updates
 from deeprec_ext.graph.writes import variables_on_ps
+from deeprec_ext.tf_private.c_graph import PIECE_NODES
 
 NAME = "packing"
 
@@ -37,6 +39,9 @@ PATIENT_BYTES_MAX = 16 * 1024
 
 HEAVY_FLOPS = 5e6
 """A quarter of a millisecond of a core."""
+
+NAMED_APART_NODES = 2 * PIECE_NODES
+"""A run of fewer ops is imported at once."""
 
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "SparseMatMul"})
 _TYPICAL_ROWS = 512
@@ -73,6 +78,8 @@ def pack(definition: GraphDef, run: Run, here: str, mode: str = "auto", told: To
     before = packing.messages()
     text = packing.pack()
     after = packing.messages()
+    if len(part.node) > NAMED_APART_NODES:
+        name_apart(part, run)
     pays = before - after >= (1 if mode == "on" else LEAST_SAVED)
     detail = (
         f"{before} tensors a step between processes in {after} messages: {text}"

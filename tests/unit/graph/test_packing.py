@@ -8,6 +8,7 @@ from deeprec_ext.graph import Context, GraphIndex, Partitioning, Run, pack, part
 from deeprec_ext.graph.packing.crossings import certain, find_crossings
 from deeprec_ext.graph.packing.processes import Processes
 from deeprec_ext.graph.packing.reaching import reached
+from deeprec_ext.tf_private import c_graph
 
 v1 = tf.compat.v1
 ROWS, DIM, FIELDS, HIDDEN = 50, 8, 4, 6
@@ -398,3 +399,34 @@ def test_no_op_gets_an_attribute_that_it_does_not_have(setter):
     before = {node.name: set(node.attr) for node in model.placed().definition.node}
     for node in packed.node:
         assert set(node.attr) == before.get(node.name, set(node.attr)), node.name
+
+
+def scoped(found, ids, variable):
+    """Ops that are called as the scopes that they end, which hold what is sent and what comes of it."""
+    for field in range(FIELDS):
+        with tf.name_scope(f"column{field}/") as scope:
+            rows = v1.nn.embedding_lookup(variable(f"s{field}", [ROWS, 1]), ids[:, field])
+            summed = tf.identity(rows + 1.0, name=scope)
+        found = found + summed
+    return found
+
+
+def test_a_packed_run_is_imported_in_pieces_and_computes_the_same(monkeypatch):
+    import importlib
+
+    module = importlib.import_module("deeprec_ext.graph.packing.pack")
+    model = Model("pieces", v1.train.replica_device_setter(2, worker_device=WORKER), extra=scoped)
+    placed, told = model.placed().definition, told_by(model.graph)
+    together = pack(placed, model.run, WORKER, "on", told).definition
+    monkeypatch.setattr(module, "NAMED_APART_NODES", 0)
+    apart = pack(placed, model.run, WORKER, "on", told).definition
+
+    def largest(definition):
+        return max(map(len, c_graph._pieces(definition, 25)))
+
+    assert largest(apart) < 60 < largest(together)
+    names = {node.name for node in apart.node}
+    assert {"loss", "column0-itself"} <= names and "column0" not in names, "what is asked for has its name"
+    assert {node.op for node in apart.node if node.name.endswith("-itself")}.isdisjoint({"VarHandleOp", "VariableV2"})
+    graph = tf.Graph()
+    c_graph.import_definition(graph, apart, 25)
