@@ -206,7 +206,7 @@ class Settings:
     pack: str = option(
         "off",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "
-        "of up to 3 000 operations, where it saves eight messages a step), `on` (wherever it saves one), `off`.", words=SWITCH)
+        "of up to 30 000 operations, where it saves eight messages a step), `on` (wherever it saves one), `off`.", words=SWITCH)
     lazy: str = option(
         "off",
         "Optimizers that write every row of a table in each step (Adam, RMSProp, momentum; of Keras Ftrl too) write the rows "
