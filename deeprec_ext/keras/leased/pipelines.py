@@ -26,15 +26,13 @@ from deeprec_ext.data.plan import SHARD_BATCHES
 from deeprec_ext.data.readers import by_name
 from deeprec_ext.errors import UsageError
 from deeprec_ext.keras.leased.arrays import Rows, shard_of
-from deeprec_ext.keras.leased.slices import CACHED, NotSliced, Slices, is_source, slices_of
+from deeprec_ext.keras.leased.slices import CACHED, STAGES_MAX, NotSliced, Slices, is_source, slices_of
 from deeprec_ext.tf_private.eager import Source, Stage, stage_of
 
 _MAPS = frozenset({"MapDataset", "ParallelMapDataset", "ParseExampleDataset"})
 _BATCHES = frozenset({"BatchDataset", "ParallelBatchDataset"})
 _IN_ORDER = frozenset({"PrefetchDataset", "OptionsDataset", "AssertCardinalityDataset", "CacheDataset"})
 """They change neither elements nor their order; what is cached is made anew."""
-
-STAGES_MAX = 100
 
 Function = Callable[..., Any]
 

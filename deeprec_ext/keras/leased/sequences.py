@@ -20,6 +20,9 @@ from deeprec_ext import env
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.tf_private.eager import is_a_share
 
+LENGTH_MAX = 1 << 40
+"""Batches of a pass; a range of more is one without end, which a callback stops."""
+
 APART = 1 << 30
 """Numbers of batches are below this where a process begins in an input without end."""
 
@@ -32,7 +35,7 @@ def length_of(x: Any) -> int | None:
     if not isinstance(x, tf.data.Dataset) or is_a_share(x):
         return None
     count = int(x.cardinality())
-    return count if count > 0 else None
+    return count if 0 < count < LENGTH_MAX else None
 
 
 def of_steps(x: Any, numbers: Iterator[Any], spec: Any, workers: int, weigh: Any) -> Iterator[Any]:

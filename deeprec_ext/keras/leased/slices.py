@@ -16,7 +16,6 @@ from deeprec_ext.tf_private.eager import Stage, stage_of
 
 STAGES_MAX = 100
 
-
 NUMBERS_MAX = 1 << 48
 """Of a range; the ledger has room for a few times as many records."""
 

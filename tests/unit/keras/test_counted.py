@@ -176,6 +176,12 @@ SHARES = {
 }
 
 
+def test_a_range_without_end_has_no_length(door):
+    """A callback stops it, as in plain Keras; more steps than the ledger counts would be refused."""
+    endless = tf.data.Dataset.range(2**63 - 1).batch(BATCH)
+    assert sequences.length_of(endless) is None and sequences.length_of(endless.take(3)) == 3
+
+
 @pytest.mark.parametrize("what", SHARES)
 def test_an_input_that_is_a_share_or_of_unknown_length_is_a_pass_of_each_process(door, host, what):
     assert counts(SHARES[what](), epochs=2)[0] == [2.0] * ROWS
