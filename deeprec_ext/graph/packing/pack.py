@@ -12,10 +12,10 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from deeprec_ext.graph.batch import batch_size
 from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
+from deeprec_ext.graph.packing.apart import name_apart
 from deeprec_ext.graph.packing.conditions import Conditions, Units
 from deeprec_ext.graph.packing.crossings import Crossing, certain, find_crossings
 from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
-from deeprec_ext.graph.packing.naming import name_apart
 from deeprec_ext.graph.packing.processes import Processes
 from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
 from deeprec_ext.graph.packing.readiness import Readiness, answered

@@ -54,7 +54,7 @@ class Redirected:
             (builtins, "open"): self._open, (io, "open"): self._open, (os, "replace"): self._rename,
             (os, "rename"): self._rename, (os, "remove"): self._remove, (os, "unlink"): self._remove,
         }  # fmt: skip
-        before = {place: getattr(*place) for place in around}
+        before = {(owner, name): getattr(owner, name) for owner, name in around}
         for (owner, name), one in around.items():
             setattr(owner, name, wrapper(before[owner, name], one))
 
