@@ -13,6 +13,7 @@ import tensorflow as tf
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.leased.epochs import Epochs
+from deeprec_ext.keras.parting import Held
 from deeprec_ext.keras.stepgraph import Batches, Imported
 from deeprec_ext.tf_private.eager import is_flat, next_flat, reads
 
@@ -38,7 +39,7 @@ class Steps:
         self._door, self._model, self._kind, self._leased = door, model, kind, leased
         self._otherwise, self._own = otherwise, None
         self._known: list[tuple[Any, Imported]] = []
-        self._last: tuple[Any, Imported] | None = None
+        self._last: tuple[Held, Imported] | None = None
         self._flat = False
         """Whether the last iterator gives its batches as they are needed here."""
 
@@ -106,7 +107,7 @@ class Steps:
 
     def _next(self, iterator: Any) -> tuple[Imported, Sequence[Any]]:
         """A step, and the leaves of the batch that it is to be run on."""
-        if self._last is not None and self._last[0] is iterator and self._flat:
+        if self._last is not None and self._last[0].iterator is iterator and self._flat:
             return self._last[1], next_flat(iterator)
         batch = next(iterator) if isinstance(iterator, Epochs) else _plain(next(iterator))
         return self._step_of(iterator, batch), tf.nest.flatten(batch, expand_composites=True)
@@ -129,7 +130,7 @@ class Steps:
             raise
 
     def _step_of(self, iterator: Any, batch: Any) -> Imported:
-        if iterator is not None and self._last is not None and self._last[0] is iterator:
+        if iterator is not None and self._last is not None and self._last[0].iterator is iterator:
             return self._last[1]
         spec = _plain(getattr(iterator, "element_spec", None))
         return self._prepared(iterator, _spec_of(batch) if spec is None else spec, _records(batch))
@@ -141,7 +142,7 @@ class Steps:
             known = iterator.reads if isinstance(iterator, Epochs) else reads(iterator)
             found = self._door.prepare(self._model, self._kind, spec, Batches(records, known))
             self._known = [*self._known[1 - SPECS_MAX :], (spec, found)]
-        self._last, self._flat = (iterator, found), is_flat(iterator)
+        self._last, self._flat = (Held(iterator), found), is_flat(iterator)
         return found
 
     def _attach(self, epochs: Epochs, given: Any) -> None:

@@ -31,6 +31,7 @@ from deeprec_ext.elastic.agent.causes import INPUT, causes
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.keras.leased import figures
 from deeprec_ext.keras.leased.counted import Counted, InputEnded
+from deeprec_ext.keras.parting import Held
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -131,7 +132,7 @@ class Epochs:
         self._epoch = 0  # from 0
         self._in_order, self._taken = in_order, -1  # batches of Keras's own iterator, those of epochs before among them
         self._came_to: list[Mapping[str, Any]] = []
-        self._batches: Iterator[Any] | None = None
+        self._batches: Held | None = None
         self._ticket: Any = None
         self._claimed = self._begun = False
         self._again = False  # others train already: this is a chief after another one
@@ -265,10 +266,10 @@ class Epochs:
             if self._batches is None or self._source.restart_needed:
                 self._drop_ticket()
                 self._source.renew()
-                self._batches = self._make()
+                self._batches = Held(self._make())
                 continue
             try:
-                batch = next(self._batches)
+                batch = next(self._batches.iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 batch = None
             if batch is not None and self._source.valid(self._ticket):

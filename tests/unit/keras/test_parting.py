@@ -1,0 +1,66 @@
+"""Iterators that take long to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from deeprec_ext.keras import parting
+from deeprec_ext.keras.parting import Held
+
+DEADLINE = 20.0
+
+
+class Slow:
+    """Ends when it may."""
+
+    def __init__(self) -> None:
+        self.may, self.began, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.thread = ""
+
+    def made(self) -> Iterator[int]:
+        return _Iterator(self)
+
+
+class _Iterator:
+    def __init__(self, slow: Slow) -> None:
+        self.slow = slow
+
+    def __iter__(self) -> _Iterator:
+        return self
+
+    def __next__(self) -> int:
+        return 1
+
+    def __del__(self) -> None:
+        self.slow.thread = threading.current_thread().name
+        self.slow.began.set()
+        self.slow.may.wait(DEADLINE)
+        self.slow.ended.set()
+
+
+def test_an_iterator_that_takes_long_to_end_holds_up_nobody() -> None:
+    slow = Slow()
+    held = Held(slow.made())
+    assert next(held.iterator) == 1
+    del held
+    assert slow.began.wait(DEADLINE) and not slow.ended.is_set()  # this thread goes on
+    assert slow.thread == "deeprec-ending"
+    slow.may.set()
+    assert slow.ended.wait(DEADLINE)
+
+
+def test_no_more_wait_for_their_end_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "WAITING_MAX", 2)
+    first, more = Slow(), [Slow() for _ in range(3)]
+    Held(first.made())
+    assert first.began.wait(DEADLINE)
+    for one in more:
+        one.may.set()
+        Held(one.made())
+    assert [one.thread == threading.current_thread().name for one in more] == [False, False, True]
+    first.may.set()
+    for one in more:
+        assert one.ended.wait(DEADLINE)
