@@ -204,9 +204,10 @@ class Settings:
         "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 "
         "kB and more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards.", words=SWITCH)
     pack: str = option(
-        "off",
+        "auto",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "
-        "of up to 30 000 operations, where it saves eight messages a step), `on` (wherever it saves one), `off`.", words=SWITCH)
+        "of up to 30 000 operations, where it saves eight messages a step, once they run as they are), `on` (wherever it saves "
+        "one, before the first run), `off`.", words=SWITCH)
     lazy: str = option(
         "off",
         "Optimizers that write every row of a table in each step (Adam, RMSProp, momentum; of Keras Ftrl too) write the rows "

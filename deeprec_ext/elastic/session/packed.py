@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Optional
 
@@ -51,18 +52,21 @@ Packer = Callable[[bytes, Run], Optional[Packed]]
 
 class PackedRuns:
     """Args:
-    definition: of the placed graph; kept serialised until there are as many as there may be.
+    definition: of the placed graph; kept compressed until there are as many as there may be.
     target, config: of their sessions.
+    earlier: sessions of the same view in which their runs have drawn random numbers.
     """
 
-    def __init__(self, definition: v1.GraphDef, target: str, config: v1.ConfigProto, packer: Packer) -> None:
+    def __init__(
+        self, definition: v1.GraphDef, target: str, config: v1.ConfigProto, packer: Packer, earlier: int = 0
+    ) -> None:
         self._target, self._config, self._packer = target, config, packer
-        self._definition: bytes | None = definition.SerializeToString()
+        self._definition: bytes | None = zlib.compress(definition.SerializeToString(), 1)
         self._making, self._lock = threading.Lock(), threading.Lock()  # in this order; the first one is held for long
         self._sessions: dict[Run, OwnSession] = {}
         self._refused: list[OwnSession] = []
         self._left_alone: dict[Run, None] = {}  # in the order in which they came
-        self._made = 0
+        self._made = earlier
         self._ended = False
         self.report: Report | None = None
         """Of the run that was packed with the most gain."""
@@ -112,7 +116,7 @@ class PackedRuns:
             self._definition = None
             return None
         try:
-            packed = self._packer(definition, run)
+            packed = self._packer(zlib.decompress(definition), run)
             if packed is None:
                 return None
             if self.report is None or packed.report.changed > self.report.changed:

@@ -63,13 +63,16 @@ class PlacedSession:
       left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
       quick: its runs are compiled without TensorFlow's graph optimiser.
       packer: packs what crosses between processes in a run; None: nothing is packed.
+      later: by `pack`, what is compiled as it is meanwhile; else at once.
     """
 
     def __init__(
         self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event,
-        *, quick: bool = False, packer: Packer | None = None,
+        *, quick: bool = False, packer: Packer | None = None, later: bool = False,
     ) -> None:  # fmt: skip
         self.key, self.quick = key, quick
+        self._packs_later = later and packer is not None
+        self._looked_at: set[Signature] = set()  # whether they are to be packed
         self._left_behind = left_behind
         self._reports = list(rewritten.reports)
         self.drops = list(rewritten.drops)
@@ -92,7 +95,9 @@ class PlacedSession:
         import_definition(self._graph, rewritten.definition)
         config = _quick(config) if quick else config
         self._session = OwnSession(target, graph=self._graph, config=config)
-        self._packed = PackedRuns(rewritten.definition, target, config, packer) if packer is not None else None
+        self._packed = (
+            PackedRuns(rewritten.definition, target, config, packer, earlier=int(later)) if packer is not None else None
+        )
 
     @property
     def reports(self) -> list[Report]:
@@ -107,11 +112,8 @@ class PlacedSession:
             if found is not None:
                 self._callables.move_to_end(signature)
                 return found
-        options = config_pb2.CallableOptions(
-            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
-        )
         began = time.monotonic()
-        made = self._compile(signature, options)
+        made = self._compile(signature, self._options(signature))
         with self._lock:
             self.compile_seconds = max(self.compile_seconds, time.monotonic() - began)
             self._callables[signature] = made
@@ -120,21 +122,60 @@ class PlacedSession:
             one_too_many.release()
         return made
 
+    def _options(self, signature: Signature) -> Any:
+        return config_pb2.CallableOptions(
+            feed=signature.feeds, fetch=signature.fetches, target=[*signature.targets, *self.marks_of(signature)]
+        )
+
     def _compile(self, signature: Signature, options: Any) -> Compiled:
         self._session.open()
         self.opened = True
+        at_once = not self._packs_later or self.is_packed(signature)
+        packed = self._compile_packed(signature, options) if at_once else None
+        return packed if packed is not None else self._session.compile(options)
+
+    def _compile_packed(self, signature: Signature, options: Any) -> Compiled | None:
+        """None: it is run as it is."""
         run = self.run_of(signature)
-        packed = self._packed.session(run) if self._packed is not None else None
-        if packed is None or self._packed is None:
-            return self._session.compile(options)
+        session = self._packed.session(run) if self._packed is not None else None
+        if session is None or self._packed is None:
+            return None
         try:
-            return packed.compile(options)
+            return session.compile(options)
         except GONE:
             raise
         except tf.errors.OpError as error:
             log.warning("a run is not packed, since TensorFlow does not compile it: %s", str(error)[:500])
             self._packed.refuse(run)
-            return self._session.compile(options)
+            return None
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether none of its runs has been looked at yet, which may all be packed."""
+        return self._packs_later and not self._looked_at
+
+    def is_to_be_packed(self, signature: Signature) -> bool:
+        """Whether `pack` may have it run in a better way."""
+        return self._packs_later and signature in self._callables and signature not in self._looked_at
+
+    def pack(self, signature: Signature) -> None:
+        """Compiles it once more, packed where that pays, and has it run so from then on. Slow; runs nothing.
+
+        What it was compiled to before ends with the session: a run may be about to begin in it.
+        """
+        self._looked_at.add(signature)
+        try:
+            made = self._compile_packed(signature, self._options(signature))
+        except GONE as error:  # with its PS, and soon another session has its place
+            log.debug("packing a run: %s", error)
+            return
+        with self._lock:
+            if made is None or self._shut or signature not in self._callables:
+                return
+            self._callables[signature] = made
+            self._trace_no_more(signature)
+        report = self._packed.report if self._packed is not None else None
+        log.info("what crosses in a step is packed from now on: %s", report.detail if report is not None else "")
 
     def run_of(self, signature: Signature) -> Run:
         """With the marks that belong to it."""
@@ -192,8 +233,12 @@ class PlacedSession:
         self._packed.refuse(self.run_of(signature))
         with self._lock:
             self._callables.pop(signature, None)
-            if self.probe is not None and self.probe.signature == signature:
-                self.probe.armed, self.probe.broken = False, True
+            self._trace_no_more(signature)
+
+    def _trace_no_more(self, signature: Signature) -> None:
+        """What would be traced is no longer what is run."""
+        if self.probe is not None and self.probe.signature == signature:
+            self.probe.armed, self.probe.broken = False, True
 
     def attach(self, probe: Probe) -> bool:
         """Whether the session takes it; it does not when its end has begun."""

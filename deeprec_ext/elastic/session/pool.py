@@ -66,7 +66,7 @@ class _UnderWay:
 
 
 class _Better(NamedTuple):
-    """An optimised session in which a run is being compiled."""
+    """A session in which a run is being compiled: an optimised one, or the present one, whose runs are packed."""
 
     placed: PlacedSession
     wanted: Wanted
@@ -92,7 +92,7 @@ class SessionPool:
         self._prepared: dict[object, PlacedSession] = {}
         self._standby: dict[object, PlacedSession] = {}  # for views that come only when a PS dies
         self._under_way: dict[object, _UnderWay] = {}
-        self._better: _Better | None = None  # optimised, to take the place of the present one
+        self._better: _Better | None = None
         self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
@@ -145,7 +145,10 @@ class SessionPool:
         self._swaps += 1
         return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
 
-    def _build(self, wanted: Wanted, exported: Exported, *, quick: bool = False) -> PlacedSession:
+    def _build(
+        self, wanted: Wanted, exported: Exported, *, quick: bool = False, at_once: bool = False
+    ) -> PlacedSession:
+        """`at_once`: nobody waits for it, and its runs are packed when they are compiled."""
         with without_collections():
             try:
                 rewritten = passes.rewrite(exported.definition, self._context(wanted))
@@ -158,7 +161,8 @@ class SessionPool:
             key, config = (wanted.key, exported.version), wanted.config(self._given)
             packer = None if quick else self._packer(wanted.context, exported)  # what is in a hurry is not packed
             return PlacedSession(
-                key, rewritten, wanted.target, config, self._left_behind, quick=quick, packer=packer
+                key, rewritten, wanted.target, config, self._left_behind, quick=quick, packer=packer,
+                later=not at_once and wanted.context.pack == "auto",
             )  # fmt: skip
 
     def _packer(self, context: passes.Context, exported: Exported) -> Packer | None:
@@ -187,7 +191,9 @@ class SessionPool:
                 old.end_probe()
                 self._kept.append(old)
                 old = None
-            return old if old is not fresh else None
+            if old is fresh or (self._better is not None and self._better.placed is old):
+                return None  # with the second: `improve` gives it back once nothing is compiled in it any more
+            return old
 
     # -- the agent's threads, while training goes on
 
@@ -241,25 +247,26 @@ class SessionPool:
             under_way.ended.set()
 
     def improve(self, again: Callable[[], None]) -> list[PlacedSession] | None:
-        """One piece of the work on an optimised session, where the present one is not; the last one exchanges them.
+        """One piece of the work on a better session: an optimised one where the present one is not (the last piece exchanges
+        them), or a run of it that is packed.
 
-        With the optimiser compiling a run takes long, and no command shall wait for it: `again` is called, by another thread,
-        when the next piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
+        Compiling a run takes long then, and no command shall wait for it: `again` is called, by another thread, when the next
+        piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
         """
         better = self._compiled_better()
         if self._better is not None:
             return None
         with self._building:
             placed, wanted, exported = self.present, self.made_for, self._user.known
-        if (
-            placed is None or wanted is None or exported is None or not placed.quick
-            or placed.key != (wanted.key, exported.version)
-        ):  # fmt: skip
-            return [better] if better is not None else None
-        unneeded = []
+        unneeded = [better] if better is not None and better is not placed and not better.pinned else []
+        if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
+            return unneeded or None
+        if not placed.quick:
+            return unneeded if self._pack(placed, wanted, again) else (unneeded or None)
         if better is None or better.key != placed.key:
-            unneeded = [better] if better is not None else []
-            better = self._build(wanted, exported)
+            better = self._build(wanted, exported, at_once=True)
+        else:
+            unneeded = []
         missing = self._missing(better)
         if missing is not None:
             work = Polite(self._compiling(better, [missing]), niceness=IDLE_NICENESS, then=again)
@@ -272,6 +279,13 @@ class SessionPool:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
+    def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> bool:
+        """Whether a run of the present session is being packed now."""
+        run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
+        if run is not None:
+            self._better = _Better(placed, wanted, Polite(placed.pack, run, niceness=IDLE_NICENESS, then=again))
+        return run is not None
+
     def _compiled_better(self) -> PlacedSession | None:
         """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
         better = self._better
@@ -280,15 +294,20 @@ class SessionPool:
         if not better.work.ended:
             if self._host is not None and self._host.dead(better.wanted):
                 self._better = None
-                better.placed.leak()
+                self._give_up(better.placed)
             return None
         self._better = None
         try:
             better.work.result()
         except Exception:
-            better.placed.leak()
+            self._give_up(better.placed)
             raise
         return better.placed
+
+    def _give_up(self, placed: PlacedSession) -> None:
+        """Nothing more comes of what was compiled in it."""
+        if placed is not self.present and placed not in self._kept:
+            placed.leak()
 
     def _missing(self, placed: PlacedSession) -> Signature | None:
         expected = (one for one in self._user.expected() if one not in self._uncompilable)
@@ -432,7 +451,7 @@ class SessionPool:
         rest = [placed] if placed is not None else []
         if better is not None and not better.work.ended:
             better.placed.leak()
-        elif better is not None:
+        elif better is not None and better.placed not in self._kept:
             rest.insert(0, better.placed)
         for one in [*self.drop_prepared(), *self.drop_standby(()), *rest]:
             one.close()

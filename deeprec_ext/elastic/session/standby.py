@@ -53,14 +53,15 @@ class Standby:
       retire: closes what is not needed any more.
       hold_seconds: for how long no session is to be improved: it may be exchanged before that is done, or standby sessions
         will be wanted. Infinite: until `soon` is called again.
+      done: is called when there is nothing more to do for now.
     """
 
     def __init__(
         self, put: Callable[[Callable[[], None]], None], pools: Callable[[], Collection[_Pool]],
         wanted: Callable[[], list[Any] | None], retire: Callable[[list[Any]], None],
-        hold_seconds: Callable[[], float] = lambda: 0.0,
+        hold_seconds: Callable[[], float] = lambda: 0.0, done: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._hold_seconds = hold_seconds
+        self._hold_seconds, self._done = hold_seconds, done
         self._put, self._pools, self._wanted, self._retire = put, pools, wanted, retire
         self.delay_seconds = 0.0
         self._due = False
@@ -92,6 +93,8 @@ class Standby:
             return
         if self._piece(pools, wanted):
             self.soon()
+        else:
+            self._done()
 
     def _early(self, pools: Collection[_Pool], wanted: list[Any]) -> None:
         began = time.monotonic()

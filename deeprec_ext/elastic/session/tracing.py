@@ -49,6 +49,9 @@ COMPILE_LIMIT_SECONDS = 5.0
 COSTS_KEPT = 5
 """Traced steps over whose cost the mean is taken."""
 
+PACK_SECONDS = 60.0
+"""So long the costliest run is waited for, which is packed once there is time for it: what is traced is what is run."""
+
 
 @dataclass(frozen=True)
 class Traceable:
@@ -149,6 +152,8 @@ class Tracing:
         elif now - self._since < SETTLE_SECONDS or steps - self._steps < SETTLE_STEPS:
             return
         elif placed.probe is None and not self._asked:
+            if placed.is_unpacked and now - self._since < PACK_SECONDS:
+                return
             if now - self._viewed_at >= self.delay_seconds or now - self._since >= DELAYS_MAX * self.delay_seconds:
                 self._asked = True
                 self._host.soon(lambda: self._prepare(pool))

@@ -40,8 +40,8 @@ class ClusterState:
     ) -> None:  # fmt: skip
         self.member, self.target = member, target
         self._address, self._moved, self._waits = address, moved, waits
-        self.dedup = self.cut = "auto"
-        self.pack = self.lazy = "off"
+        self.dedup = self.cut = self.pack = "auto"
+        self.lazy = "off"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
         """Of the PS by task, of all that there were."""

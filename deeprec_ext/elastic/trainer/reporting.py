@@ -31,11 +31,12 @@ class Reporter:
     ) -> None:  # fmt: skip
         self._agent, self._clock, self._declaring, self._note_pause = agent, clock, declaring, note_pause
         self._slow = slow
+        self._told: list[tuple[str, int, str]] = []  # of passes
         self.examples_given: int | None = None
         """By the user, for each step; else they are read off the graph."""
 
     def variables(self, sessions: Iterable[ElasticSession]) -> None:
-        """The catalogue, where it is new: other steps may update other variables."""
+        """The catalogue, where it is new (other steps may update other variables), and what the passes did, where that is."""
         for session in sessions:
             catalogue = session.catalogue()
             if catalogue is None:
@@ -47,7 +48,11 @@ class Reporter:
                     if is_slow(warning):
                         text, _, remedy = warning.partition(". ")
                         self._slow(text, remedy)
-                self._agent.send(pb.AgentMessage(passes=pb.PassReport(json=_json(session.reports()))))
+            reports = session.reports()
+            told = [(one.name, one.changed, one.detail) for one in reports]
+            if told != self._told:
+                self._told = told
+                self._agent.send(pb.AgentMessage(passes=pb.PassReport(json=_json(reports))))
 
     def metrics(self, metrics: Mapping[str, float], step: int) -> None:
         self._agent.send(pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step)))

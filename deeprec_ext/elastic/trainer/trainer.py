@@ -108,7 +108,9 @@ class Trainer:
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
-        self._standby = Standby(self._builder.put, self.pools, self._standby_wanted, retire, self._hold_seconds)
+        self._standby = Standby(
+            self._builder.put, self.pools, self._standby_wanted, retire, self._hold_seconds, self.send_catalogue
+        )
 
         self._table: Table = {
             "pause": self._pause, "resume": self._resume, "commit": self._commit, "lost": self._lose, "mark": self._mark,
@@ -346,7 +348,7 @@ class Trainer:
         self._standby.delay_seconds = reply.settings.standby_delay_seconds
         self.has_evaluator = reply.has_evaluator
         self._cluster.dedup = reply.settings.dedup or "auto"
-        self._cluster.pack = reply.settings.pack or "off"
+        self._cluster.pack = reply.settings.pack or "auto"
         self._cluster.cut = reply.settings.cut or "auto"
         self._cluster.lazy = reply.settings.lazy or "off"
         self._cluster.registered(reply.tracked, frozenset(reply.view.marked_slots))

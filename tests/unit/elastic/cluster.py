@@ -73,7 +73,7 @@ class FakeHost:
     chief = True
     model_lives = False
     lazy = "off"
-    pack = "auto"
+    pack = "on"
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -207,3 +207,14 @@ def move_unseen(cluster, host, session, one, two):
 def slowly(number):
     time.sleep(0.05)
     return number
+
+
+def improved(session: ElasticSession) -> list[object]:
+    """Whatever can be made better beside the training is; what nobody needs any more."""
+    unneeded: list[object] = []
+    while True:
+        ended = threading.Event()
+        unneeded += session.pool.improve(ended.set) or []
+        if session.pool._better is None:
+            return unneeded
+        assert ended.wait(60)

@@ -10,13 +10,13 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed  # noqa: E402
 from deeprec_ext.elastic.session.tracing import make_probe  # noqa: E402
-from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, movers  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, improved, movers  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS, TABLES = 500, 4, 4, 6
 
 
-def build():
+def build(rate=0.2):
     """A step that looks up in several tables, with an iterator, dropout and a dense layer."""
     setter = v1.train.replica_device_setter(SLOTS, worker_device="/job:chief/task:0")
     with v1.device(setter), v1.variable_scope("m", use_resource=True):
@@ -32,7 +32,7 @@ def build():
         found = tf.concat([v1.nn.embedding_lookup(table, ids[:, n]) for n, table in enumerate(tables)], 1)
         kernel = v1.get_variable("kernel", [TABLES * DIM, 1], initializer=start)
         bias = v1.get_variable("bias", [1], initializer=start)
-        loss = tf.reduce_mean((tf.nn.dropout(found, rate=0.2, seed=7) @ kernel + bias) ** 2)
+        loss = tf.reduce_mean((tf.nn.dropout(found, rate=rate, seed=7) @ kernel + bias) ** 2)
         train = v1.train.AdagradOptimizer(0.1).minimize(loss, step)
     return train, loss
 
@@ -82,7 +82,7 @@ class Trained:
 
 
 def test_a_packed_step_gives_the_same_before_and_after_a_change_of_ps():
-    plain, ours = Trained("off"), Trained("auto")
+    plain, ours = Trained("off"), Trained("on")
     assert plain.reports == [None, None]
     before, after = ours.reports
     assert before.changed >= 8 and after.changed >= 8 and before.detail != after.detail
@@ -154,3 +154,49 @@ def test_two_packed_runs_do_not_draw_the_same_numbers():
         assert all(placed.is_packed(signature) for signature in placed._callables if train.name in signature.targets)
         assert np.mean(one == two) < 0.1
         session.close()
+
+
+def packed_of(session, train):
+    placed = session.pool.present
+    return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
+
+
+def test_the_steps_of_a_session_that_is_in_use_are_packed_beside_the_training():
+    """They are the same, before and after, and so they are after a change, whose session packs nothing before it is needed."""
+    losses, values = {}, {}
+    for pack in ("off", "auto"):
+        cluster = LocalCluster(2)
+        one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
+        with tf.Graph().as_default() as graph:
+            train, loss = build(rate=0.0)
+            host = FakeHost(cluster, one)
+            host.pack = pack
+            host.set(one)
+            session = elastic(host, graph)
+            found = losses.setdefault(pack, [])
+
+            def steps(session=session, train=train, loss=loss, found=found):
+                found.extend(session.run([train, loss])[1] for _ in range(4))
+
+            steps()
+            assert packed_of(session, train) == [False]
+            assert improved(session) == [] and packed_of(session, train) == [pack == "auto"]
+            steps()
+            catalogue = session.catalogue()
+            session.pool.prepare(host.make(two, {}))
+            for mover in movers(cluster, catalogue, one, two).values():
+                mover.first()
+                mover.final()
+            destroy_moved(cluster, catalogue, one, two)
+            session.pool.exchange(host.set(two))
+            steps()
+            assert packed_of(session, train) == [False]
+            improved(session)
+            steps()
+            assert packed_of(session, train) == [pack == "auto"]
+            assert improved(session) == [], "there is nothing left to do"
+            values[pack] = session.run({variable.name: variable for variable in v1.global_variables()})
+            session.close()
+    np.testing.assert_array_equal(losses["off"], losses["auto"])
+    for name, value in values["off"].items():
+        np.testing.assert_array_equal(value, values["auto"][name], err_msg=name)

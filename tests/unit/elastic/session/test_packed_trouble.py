@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed, pool  # noqa: E402
 from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
-from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, TABLES = 200, 4, 8
@@ -53,7 +53,7 @@ def packed_of(session, train):
 def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step():
     """Ids that have a dimension more than it says: stock TensorFlow never looks."""
     losses = {}
-    for mode in ("off", "auto"):
+    for mode in ("off", "on"):
         cluster = LocalCluster(2)
         with tf.Graph().as_default() as graph:
             with setter():
@@ -73,11 +73,11 @@ def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step
             session = elastic(host, graph)
             given = {fed: np.arange(5 * TABLES).reshape(5, TABLES, 1)}
             losses[mode] = [session.run([train, loss], given)[1] for _ in range(3)]
-            if mode == "auto":
+            if mode == "on":
                 assert packed_of(session, train) == [False]
                 assert session.pool.present._packed._refused, "it was packed first"
             session.close()
-    np.testing.assert_array_equal(losses["off"], losses["auto"])
+    np.testing.assert_array_equal(losses["off"], losses["on"])
     assert len({one.tobytes() for one in losses["off"]}) == 3, "it trains"
 
 
@@ -141,12 +141,19 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
             fed = v1.placeholder(tf.int64, [None, TABLES])
             train, loss = step(lambda number: fed[:, number])
             saver = v1.train.Saver()
-        session = elastic(FakeHost(cluster, cluster.view(0, 1, 0, 1)), graph)
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        host.pack = "auto"
+        host.set(cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
         given = {fed: np.ones([4, TABLES], np.int64)}
-        session.run(loss, given)
-        session.run(list(v1.global_variables()))
+        for _ in range(4):
+            session.run(loss, given)
+            session.run(list(v1.global_variables()))
+        improved(session)
         assert saver is not None and asked == []
-        session.run(train, given)
+        for _ in range(4):
+            session.run(train, given)
+        improved(session)
         assert len(asked) == 1 and train.name in asked[0]
         session.close()
 
@@ -164,7 +171,9 @@ def test_a_large_run_is_packed_by_order_alone(mode, monkeypatch):
         host.pack = mode
         host.set(cluster.view(0, 1, 0, 1))
         session = elastic(host, graph)
-        session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+        for _ in range(4):
+            session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+        improved(session)
         assert packed_of(session, train) == [mode == "on"]
         session.close()
 
@@ -275,3 +284,64 @@ def test_input_is_read_on_after_changes_before_and_between_its_reads(again):
         assert seen == [n % 6 if again else n for n in range(24)]
         session.close()
     time.sleep(0.2)
+
+
+def test_a_session_in_which_a_run_is_being_packed_is_closed_only_afterwards(monkeypatch):
+    """Its place is taken meanwhile."""
+    begun, may = threading.Event(), threading.Event()
+    original = passes.pack
+
+    def slow(*given):
+        begun.set()
+        assert may.wait(60)
+        return original(*given)
+
+    monkeypatch.setattr(passes, "pack", slow)
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 0, 0, 0, epoch=2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            ids = tf.constant(np.arange(16 * TABLES).reshape(16, TABLES) % ROWS)
+            train, loss = step(lambda number: ids[:, number])
+        host = FakeHost(cluster, one)
+        host.pack = "auto"
+        host.set(one)
+        session = elastic(host, graph)
+        before = [session.run([train, loss])[1] for _ in range(4)]
+        ended = threading.Event()
+        assert session.pool.improve(ended.set) == [] and begun.wait(60)
+        old = session.pool.present
+        wanted = host.make(two, {"nothing": "nothing@dirty"})  # with marks: another session on the same PS
+        session.pool.prepare(wanted)
+        assert session.pool.exchange(host.set(two, {"nothing": "nothing@dirty"})) == [], "it is still being packed"
+        before.append(session.run([train, loss])[1])
+        assert session.pool.present is not old and not old.closed
+        may.set()
+        assert ended.wait(60)
+        assert improved(session) == [old], "now it can be closed"
+        before.append(session.run([train, loss])[1])
+        assert len(set(before)) == len(before) and packed_of(session, train) == [True]
+        session.close()
+
+
+def test_closing_does_not_wait_for_a_run_that_is_being_packed(monkeypatch):
+    begun, may = threading.Event(), threading.Event()
+    monkeypatch.setattr(passes, "pack", lambda *given: begun.set() or may.wait(60))
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            ids = tf.constant(np.arange(16 * TABLES).reshape(16, TABLES) % ROWS)
+            train, loss = step(lambda number: ids[:, number])
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        host.pack = "auto"
+        host.set(cluster.view(0, 0, 0, 0))
+        session = elastic(host, graph)
+        for _ in range(4):
+            session.run([train, loss])
+        ended = threading.Event()
+        assert session.pool.improve(ended.set) == [] and begun.wait(60)
+        began = time.monotonic()
+        session.close()
+        assert not ended.is_set() and time.monotonic() - began < 30
+        may.set()
+        assert ended.wait(60)

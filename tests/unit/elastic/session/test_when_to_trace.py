@@ -59,6 +59,8 @@ class FakeProbe:
 
 
 class FakePlaced:
+    is_unpacked = False
+
     def __init__(self, compile_seconds=0.1):
         self.probe, self.compile_seconds = None, compile_seconds
 
@@ -142,6 +144,19 @@ def test_where_sizes_are_being_tried_a_change_of_any_role_puts_compiling_off(mon
     assert not one.host.jobs
     one.later(20)
     assert len(one.host.jobs) == 1
+
+
+def test_what_is_going_to_be_packed_is_traced_afterwards_or_in_a_minute(monkeypatch):
+    for packed in (True, False):
+        one = Deciding(monkeypatch)
+        one.placed.is_unpacked = True
+        one.tracing.tick()
+        one.later(20)
+        one.later(20)
+        assert not one.host.jobs
+        one.placed.is_unpacked = not packed
+        one.later(10 if packed else 30)
+        assert len(one.host.jobs) == 1
 
 
 def test_where_trainers_come_and_go_all_the_time_a_step_is_traced_in_the_end(monkeypatch):
