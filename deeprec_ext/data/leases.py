@@ -192,7 +192,7 @@ class Leases:
         if told or self.beyond != self._told_beyond or handed != self._told_handed:
             idle = told and not self.unread and all(one.trained >= one.lease.records for one in self.held.values())
             waits.append(0.0 if idle else max(0.0, self._sent_at + REPORT_SECONDS - now))
-        if self._again and not self.asleep:
+        if self._again and (not self.asleep or (self._declare and self._answered)):
             waits.append(0.0)
         if self.asleep and self.listens and self.state != pb.DataReply.END:
             waits.append(max(0.0, self._sent_at + REPORT_SECONDS - now))

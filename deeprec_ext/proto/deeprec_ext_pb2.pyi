@@ -683,7 +683,7 @@ class DataReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ..., undeclared: bool = ...) -> None: ...
 
 class EpochRequest(_message.Message):
-    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves", "begins")
+    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves", "begins", "passes")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -693,6 +693,7 @@ class EpochRequest(_message.Message):
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     dataset: str
     epoch: int
@@ -702,7 +703,8 @@ class EpochRequest(_message.Message):
     first: int
     leaves: bool
     begins: bool
-    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ...) -> None: ...
+    passes: int
+    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ..., passes: _Optional[int] = ...) -> None: ...
 
 class EpochReply(_message.Message):
     __slots__ = ("came_to", "whole", "seen", "known", "begun")

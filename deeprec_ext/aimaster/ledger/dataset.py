@@ -351,10 +351,9 @@ class Dataset:
     def end_of_epoch(self, incarnation: str, request: pb.EpochRequest, chief: bool, now: float) -> pb.EpochReply:
         """What is known of an epoch that has ended for this process; see `ends`. `ends.late` are who was not waited for."""
         self._note_reached()
-        before = len(self.ends.came_to), self.ends.begun
-        trained = self.ends.reached > request.epoch
-        reply = self.ends.answer(incarnation, request, chief, trained, self.holders, now)
-        self.changed = self.changed or (len(self.ends.came_to), self.ends.begun) != before
+        before = len(self.ends.came_to), self.ends.begun, self.ends.passes
+        reply = self.ends.answer(incarnation, request, chief, self.holders, now)
+        self.changed = self.changed or (len(self.ends.came_to), self.ends.begun, self.ends.passes) != before
         return reply
 
     def _note_reached(self) -> None:
@@ -442,8 +441,8 @@ class Dataset:
 
     def resume(self) -> None:
         """After a rewind, in a run whose processes are all new: the epochs of before that are trained again are not over."""
-        epochs = self.visits.complete if self.pending is None else self.pending.complete
-        self.ends.back_to(epochs, self.ends.begun and (self.pending is not None or self.visits.trained > 0))
+        passes = self.visits.complete if self.pending is None else self.pending.complete
+        self.ends.back_to(passes, self.ends.begun and (self.pending is not None or self.visits.trained > 0))
         self.changed = True
 
     def start_at(self, position: Position) -> str:

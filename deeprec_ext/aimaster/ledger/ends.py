@@ -26,12 +26,13 @@ EPOCHS_MAX = 100_000
 
 
 class Ends:
-    """Of one dataset. `came_to`, `begun` and `reached` are persistent; what processes have seen they tell again."""
+    """Of one dataset. `came_to`, `begun`, `reached` and `passes` are persistent; what processes have seen they tell again."""
 
     def __init__(self) -> None:
         self.begun = False  # by a chief
         self.came_to: list[str] = []  # by epoch
-        self.reached = 0  # epochs that were trained, though the model may have gone back since
+        self.reached = 0  # passes over the records that were trained, though the model may have gone back since
+        self.passes = 1  # of an epoch
         self.late: set[str] = set()  # incarnations that were not waited for any longer; for whoever tells of it
         self._seen: dict[
             str, tuple[int, bytes]
@@ -39,10 +40,10 @@ class Ends:
         self._left: set[str] = set()
         self._trained_at: tuple[int, float] = (-1, 0.0)  # epoch, since when it is known to be trained
 
-    def back_to(self, epochs: int, begun: bool) -> None:
-        """So many are over in a run that is resumed; nobody in it has heard of others."""
-        del self.came_to[epochs:]
-        self.reached, self.begun = min(self.reached, epochs), begun
+    def back_to(self, passes: int, begun: bool) -> None:
+        """So many are over in a run that is resumed; nobody in it has heard of epochs beyond."""
+        del self.came_to[passes // self.passes :]
+        self.reached, self.begun = min(self.reached, passes), begun
         self._seen.clear()
         self._left.clear()
 
@@ -51,10 +52,9 @@ class Ends:
         self._left.discard(incarnation)
 
     def answer(
-        self, who: str, request: pb.EpochRequest, chief: bool, trained: bool, all_that_read: Collection[str], now: float
+        self, who: str, request: pb.EpochRequest, chief: bool, all_that_read: Collection[str], now: float
     ) -> pb.EpochReply:
         """Args:
-        trained: whether all records of the epoch are.
         all_that_read: incarnations that lease from the dataset and live.
         """
         if request.leaves:
@@ -62,12 +62,14 @@ class Ends:
         else:
             self._left.discard(who)
         if chief:
+            self.passes = request.passes or self.passes
             self._take(request)
             self.begun = self.begun or request.begins or bool(self.came_to)
         epoch = len(self.came_to)
         if request.HasField("seen") and request.epoch == epoch:
             self._seen[who] = epoch, request.seen
         reply = pb.EpochReply(came_to=self.came_to[request.known :], known=epoch, begun=self.begun)
+        trained = self.reached >= self.passes * (epoch + 1)
         if chief and trained and request.epoch == epoch and not self._awaited(epoch, all_that_read, now):
             reply.whole = True
             reply.seen.extend(seen for of, seen in self._seen.values() if of == epoch)

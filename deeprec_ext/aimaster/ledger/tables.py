@@ -75,7 +75,7 @@ class Tables:
             "counters": dataclasses.asdict(dataset.counters), "failures": dataset.failures, "error": dataset.error,
             "complete": visits.complete, "complete_aside": visits.complete_aside, "aside": sorted(visits.aside),
             "told_end": dataset.told_end, "came_to": dataset.ends.came_to, "begun": dataset.ends.begun,
-            "reached": dataset.ends.reached,
+            "reached": dataset.ends.reached, "passes": dataset.ends.passes,
         }  # fmt: skip
         pending = b"" if dataset.pending is None else positions.pack({dataset.name: dataset.pending})
         text = json.dumps(values, separators=(",", ":"))
@@ -182,7 +182,7 @@ class Tables:
         dataset.told_end = values["told_end"]
         dataset.ends.came_to = [str(one) for one in values.get("came_to", ())]
         dataset.ends.begun = bool(values.get("begun", True))
-        dataset.ends.reached = int(values.get("reached", 0))
+        dataset.ends.reached, dataset.ends.passes = int(values.get("reached", 0)), int(values.get("passes", 1))
         visits.aside = set(values["aside"])
         visits.restore(values["complete"], values["complete_aside"], epochs.values())
         visits.restore_scans(scans)

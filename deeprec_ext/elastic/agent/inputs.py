@@ -15,7 +15,7 @@ import numpy as np
 
 from deeprec_ext.elastic.agent.agent import Agent
 from deeprec_ext.elastic.agent.waiting import Waiting
-from deeprec_ext.errors import UnreachableError
+from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -218,13 +218,18 @@ class Inputs:
     # -- the ends of epochs
 
     def end_of_epoch(self, request: pb.EpochRequest) -> pb.EpochReply | None:
-        """What the job knows of an epoch's end; None: the AIMaster does not answer now. For one thread."""
+        """What the job knows of an epoch's end; None: the AIMaster does not answer now. For one thread.
+
+        Raises DeepRecError: it refuses what it is asked, and will when it is asked again.
+        """
         request.incarnation = self._agent.identity.incarnation
         try:
             if self._channel is None:
                 self._channel = self._agent.channel()
             reply: pb.EpochReply = rpc.AgentsStub(self._channel).Epoch(request, timeout=EPOCH_LIMIT_SECONDS)
         except (grpc.RpcError, UnreachableError) as error:
+            if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+                raise DeepRecError(f"the AIMaster refuses what is said of an epoch's end: {error.details()}") from error
             log.debug("the AIMaster was not asked about the end of an epoch: %s", error)
             self._close_channel()
             return None

@@ -38,15 +38,18 @@ class Both:
     batch: Ticket | None
 
 
-def plan_of_steps(name: str, steps: int, epochs: int, shuffle: bool = False, seed: int = 0) -> Plan:
+def plan_of_steps(name: str, steps: int, epochs: int, shuffle: bool = False, seed: int = 0, content: str = "") -> Plan:
     """A dataset whose records are the steps.
 
     Args:
       steps: of an epoch.
       shuffle: their numbers.
+      content: of the input of which they are; processes whose contents differ are told.
     """
     lease = max(1, min(STEPS_OF_A_LEASE_MAX, steps // LEASES_OF_AN_EPOCH))
-    made = plan(steps, 1, epochs, shuffle, seed, "range", lease, None, "train", False, {}).of_its_own(name, epochs)
+    made = plan(steps, 1, epochs, shuffle, seed, "range", lease, None, "train", False, {}).of_its_own(
+        name, epochs, content
+    )
     made.declaration.steps = True
     return made
 

@@ -154,11 +154,11 @@ class Epochs:
     def begin(self, epoch: int) -> None:
         self.begins()
         self._epoch = epoch - self._first
-        self._records, self._logs, self.over = 0, None, False
+        self._records, self._logs, self._own, self.over = 0, None, b"", False
         if not self._begun:
             self._begin_fit()
         if self._catching_up and self._epoch >= len(self._came_to):
-            self._ask(pb.EpochRequest(epoch=self._epoch))
+            self._until(pb.EpochRequest(epoch=self._epoch), lambda reply: True)
             self._catching_up = self._epoch < len(self._came_to)
         self.over = self.replayed = self.past
 
@@ -185,7 +185,7 @@ class Epochs:
         """The callbacks have seen the figures of the epoch. Others hear of it by `tell`."""
         self._forgets = self._forgets or self.replayed
         if self._home.chief and not self.past:
-            self._untold = {"logs": figures.numbers(logs), "stop": stop}
+            self._untold = {"logs": figures.bounded(figures.numbers(logs)), "stop": stop}
 
     def go_on(self) -> None:
         """The callbacks of the beginning of an epoch have run: what they have written is in the model before others train."""
@@ -228,7 +228,10 @@ class Epochs:
             self._source.release()
             self._source.close()
             self._claimed = False
-            self._send(pb.EpochRequest(epoch=self._epoch, leaves=True))
+            request = pb.EpochRequest(epoch=self._epoch, leaves=True)
+            if self._own and not self.past and self._home.leaving.is_set():  # its part of the figures stays
+                request.seen = self._own
+            self._send(request)
 
     # -- for the steps
 
@@ -345,8 +348,8 @@ class Epochs:
                 model.stop_training = True
             elif not model.stop_training:  # else the script has stopped it
                 model.stop_training = OVER
-            if not self.past:  # now: a validation begins with other metrics
-                self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
+        if (self.over or self._home.leaving.is_set()) and not self.past:  # now: a validation begins with other metrics
+            self._own = figures.seen(model, self._records, logs if isinstance(logs, Mapping) else {})
         return logs
 
     # -- inside
@@ -383,7 +386,7 @@ class Epochs:
         wait, longest = ASK_SECONDS
         while not (self._home.leaving.is_set() or self._source.failure) and time.monotonic() - began < limit_seconds:
             self._look()
-            if (reply := self._send(request)) is not None and enough(reply):
+            if (reply := self._ask(request)) is not None and enough(reply):
                 return reply
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
@@ -470,6 +473,7 @@ class Epochs:
         """None: no AIMaster answers now."""
         request.dataset, request.known = self._source.name, len(self._came_to)
         request.begins = self._home.chief and self._begun  # an AIMaster that has lost its store may not know it
+        request.passes = self._passes
         if self._home.chief and self._came_to:
             request.first = max(0, len(self._came_to) - RETOLD)
             request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])

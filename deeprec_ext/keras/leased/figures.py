@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,17 @@ log = logging.getLogger("deeprec_ext")
 STATE_MAX = 100_000
 """Numbers of which metrics may be made: with more (a confusion matrix of thousands of classes) averages have to do."""
 
-
 SEVERAL_MAX = 1000
 """Numbers that one metric gives, one of each class perhaps; what gives more is left out."""
+
+TOLD_MAX = 2500
+"""Numbers of all metrics together, of which an epoch is told: twenty characters each, and a message has 65 536."""
+
+PLAIN_BYTES_MAX, SEEN_BYTES_MAX = 1 << 16, 4 << 20
+"""What one process has seen is packed when it is longer (the chief gets that of all in one message), and this long at most."""
+
+
+_PACKED = zlib.compress(b"")[:1]
 
 
 def seen(model: Any, records: int, logs: Mapping[str, Any]) -> bytes:
@@ -34,12 +43,13 @@ def seen(model: Any, records: int, logs: Mapping[str, Any]) -> bytes:
     state = [_value(one) for one in _variables(model)] if records else []
     if sum(one.size for one in state) > STATE_MAX:
         state = []
-    return json.dumps({
+    told = json.dumps({
         "records": records,
         "logs": numbers(logs),
         "shapes": [one.shape for one in state],
         "state": [one.ravel().tolist() for one in state],
     }).encode()  # fmt: skip
+    return told if len(told) < PLAIN_BYTES_MAX else zlib.compress(told, 1)
 
 
 def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, Any]:
@@ -62,14 +72,14 @@ def of_job(model: Any, parts: Sequence[bytes]) -> dict[str, Any]:
 def _read(part: bytes) -> Mapping[str, Any] | None:
     """None, and a line: it is none that `seen` has made."""
     try:
-        one = json.loads(part)
+        one = json.loads(zlib.decompressobj().decompress(part, SEEN_BYTES_MAX) if part[:1] == _PACKED else part)
         whole = isinstance(one["records"], int) and one["records"] >= 0 and isinstance(one["logs"], dict)
         for value in one["logs"].values():
             np.asarray(value, np.float64)
         sizes = [int(np.prod(shape)) for shape in one["shapes"]]
         if whole and [np.asarray(state, np.float64).size for state in one["state"]] == sizes:
             return dict(one)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError):
         pass
     log.warning("what a process says that it has seen of an epoch cannot be read, and is left out: %.80r", part)
     return None
@@ -98,6 +108,17 @@ def numbers(logs: Mapping[str, Any]) -> dict[str, Any]:
         if array.size <= SEVERAL_MAX and np.issubdtype(array.dtype, np.number):
             found[name] = array.astype(np.float64).tolist()
     return found
+
+
+def bounded(told: dict[str, Any]) -> dict[str, Any]:
+    """Without those of its metrics that give the most numbers, with a line, until it can be told to all."""
+    sizes = {name: len(one) if isinstance(one, list) else 1 for name, one in told.items()}
+    while sum(sizes.values()) > TOLD_MAX:
+        largest = max(sizes, key=lambda name: sizes[name])
+        log.warning(
+            "%s gives %d numbers, which are too many beside those of other metrics", largest, sizes.pop(largest)
+        )
+    return {name: told[name] for name in told if name in sizes}
 
 
 def values(told: Mapping[str, Any]) -> dict[str, Any]:

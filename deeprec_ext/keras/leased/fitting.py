@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +29,7 @@ from deeprec_ext.keras.leased.arrays import BATCH, RowReader, Rows, rows_of
 from deeprec_ext.keras.leased.counted import Counted, plan_of_steps
 from deeprec_ext.keras.leased.epochs import STEPS_MAX, Epochs, Home, Model
 from deeprec_ext.keras.leased.pipelines import NotFollowed, followed
-from deeprec_ext.keras.leased.sequences import element, hooks_of, length_of, of_steps, turned, workers_of
+from deeprec_ext.keras.leased.sequences import content_of, element, hooks_of, length_of, of_steps, turned, workers_of
 from deeprec_ext.keras.leased.weights import by_class
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
@@ -73,6 +74,8 @@ class Input:
     """Of an epoch, where the script does not say it, but the input."""
     of_steps: Callable[[Iterator[Any]], Iterator[Any]] | None = None
     """Batches of the numbers of the steps."""
+    content: str = ""
+    """Of the batches of steps; see `Plan.of_its_own`."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Fitting:
         self._count = self._under_way = 0
         self._told_of_batches = self._begun = False
         self._running: dict[int, Epochs] = {}
-        self._fitted: set[int] = set()
+        self._fitted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._read: list[RowReader] = []  # of calls of `fit` that have ended, with arrays that nobody needs
 
     def epochs(self, model: Any) -> Epochs | None:
@@ -144,7 +147,7 @@ class Fitting:
 
     def has_fitted(self, model: Any) -> bool:
         """Whether the job trains it, though this process may have had no batch of it."""
-        return id(model) in self._fitted
+        return model in self._fitted
 
     def fit(self, original: Callable[..., Any], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As Keras's `fit`, with records leased where they can be."""
@@ -232,12 +235,13 @@ class Fitting:
             return None  # Keras says that it has its own
         count = length_of(x)
         if count is not None and wanted.steps in (None, count):
-            weigh = by_class(weights, number) if weights else None
+            weigh = by_class(weights, number, of_any=True) if weights else None
             first = element(x[0], weigh)
             if (spec := _of_first(first)) is not None:
                 threads = workers_of(x, words)
+                made = [[np.asarray(one) for one in tf.nest.flatten(each)] for each in (first, element(x[0], weigh))]
                 return Input(
-                    None, spec, records=_rows_of(first), steps=count,
+                    None, spec, records=_rows_of(first), steps=count, content=content_of(*made),
                     of_steps=lambda numbers: of_steps(x, numbers, spec, threads, weigh),
                 )  # fmt: skip
         return self._own(x, wanted, "it is a Sequence of another length, or of other than arrays")
@@ -358,7 +362,8 @@ class Fitting:
         source: Any = records
         if wanted.steps is not None:
             shuffled = found.of_steps is not None and bool(words.get("shuffle", True))
-            steps = plan_of_steps(f"steps of {self._name()}", wanted.steps, wanted.epochs, shuffled, self._count)
+            name = f"steps of {self._name()}"
+            steps = plan_of_steps(name, wanted.steps, wanted.epochs, shuffled, self._count, found.content)
             source = Counted(streams.shared(steps, inputs), records)
         self._count += 1
 
@@ -405,7 +410,7 @@ class Fitting:
             epochs.attach = lambda: model.train_function.attach(epochs, spec, size)
         if not home.chief:
             words["validation_data"] = None
-        self._fitted.add(id(model))
+        self._fitted.add(model)
         before, self._running[id(model)] = self._running.get(id(model)), epochs
         if found.instead:
             inputs.instead[found.instead] = records

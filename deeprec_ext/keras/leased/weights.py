@@ -9,13 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 
-def by_class(class_weight: Mapping[int, float], generation: int, labels: Any = None) -> Callable[..., Any]:
+def by_class(
+    class_weight: Mapping[int, float], generation: int, labels: Any = None, *, of_any: bool = False
+) -> Callable[..., Any]:
     """A function for `dataset.map`: elements `(x, y)` or `(x, y, sample_weight)` get what their labels weigh.
 
     Keras 3 takes 1 for classes that are not named, in a dataset below the highest that is; records have weights of one kind.
 
     Args:
       labels: all there are, if they are known.
+      of_any: those of classes beyond the highest that is named are 1, as Keras 3 has it of what is no dataset.
 
     Raises ValueError unless the classes are numbers from 0 on, and when it meets labels of several outputs.
     """
@@ -40,7 +43,8 @@ def by_class(class_weight: Mapping[int, float], generation: int, labels: Any = N
             classes = tf.argmax(labels, -1) if several else tf.cast(tf.round(tf.squeeze(labels, -1)), tf.int64)
         else:
             classes = tf.cast(tf.round(labels), tf.int64)
-        weight = tf.gather(table, classes)
+        named = classes < len(table) if of_any and generation == 3 else True
+        weight = tf.where(named, tf.gather(table, tf.where(named, classes, 0)), 1.0)
         if sample_weight is None:
             return x, y, weight
         given = tf.convert_to_tensor(sample_weight)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from deeprec_ext.data.leases import REPORT_SECONDS, RESEND_SECONDS, Leases
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -78,6 +80,21 @@ def test_who_rests_takes_nothing_and_asks_how_far_the_others_are_until_somebody_
     assert leases.request(60.0) is None, "it sleeps"
     leases.asleep = False
     assert sent(leases, 60.0).want > 0
+
+
+def test_who_rests_declares_to_an_aimaster_that_has_lost_its_store() -> None:
+    """Nobody else may be left to do so, and all wait for what the last epoch came to."""
+    leases = begun()
+    leases.receive(answer(sent(leases, 0.0), lease(1)), 0.0)
+    leases.asleep = True
+    last = leases.last_request(1.0)
+    assert last is not None
+    ended = answer(last)
+    ended.state = pb.DataReply.END
+    leases.receive(ended, 1.0)
+    assert leases.due_in(60.0) == math.inf
+    leases.registered(8)
+    assert leases.due_in(60.0) == 0 and sent(leases, 60.0).HasField("declare")
 
 
 def test_a_lease_that_is_given_back_is_owed_until_that_is_answered() -> None:

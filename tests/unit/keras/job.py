@@ -22,12 +22,12 @@ class Ended:
         ends = self.of.setdefault(request.dataset, Ends())
         ends.begun = ends.begun or not self.chief  # else it would wait for the chief, which nobody plays
         source = self.host.inputs.find(request.dataset)
-        trained = source is None or source.complete > request.epoch
+        ends.reached = max(ends.reached, source.complete if source is not None else request.epoch + 1)
         other = self.others.get((request.dataset, request.epoch))
         if other is not None:
             said = pb.EpochRequest(dataset=request.dataset, epoch=request.epoch, seen=other)
-            ends.answer("other", said, False, trained, ["me", "other"], 0.0)
-        return ends.answer("me", request, self.chief, trained, ["me"], 0.0)
+            ends.answer("other", said, False, ["me", "other"], 0.0)
+        return ends.answer("me", request, self.chief, ["me"], 0.0)
 
 
 def trainer(host, reported, chief=True):

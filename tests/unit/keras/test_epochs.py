@@ -294,6 +294,20 @@ def test_a_process_that_leaves_the_job_ends_its_fit(elastic):
     assert door.trainer.ended.asked[-1].leaves
 
 
+def test_what_a_process_has_seen_that_is_told_to_leave_in_a_step_is_in_the_figures(elastic):
+    """The session stops it: no batch is asked for any more."""
+    door = elastic(chief=False)
+
+    class Leaves(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                door.trainer.leaving.set()
+
+    compiled().fit(*clicks(1), epochs=5, callbacks=[Leaves()], verbose=0)
+    last = door.trainer.ended.asked[-1]
+    assert last.leaves and json.loads(last.seen)["records"] == 2 * 32
+
+
 def test_who_is_told_to_leave_while_it_waits_for_the_last_figures_still_hears_them(elastic):
     """The chief says what the last epoch came to, its script ends, and the job with it: seen once, on a busy machine."""
     door, kept = elastic(chief=False), Kept()
@@ -386,3 +400,34 @@ def test_any_other_input_is_told_to_be_a_pass_of_each_process(elastic, caplog):
     with caplog.at_level(logging.INFO):
         compiled().fit(tf.data.Dataset.from_tensor_slices(clicks(1)).batch(32).take(-1), verbose=0)
     assert "each process trains a pass of its own" in caplog.text and "elastic_dataset" in caplog.text
+
+
+def test_metrics_that_give_very_many_numbers_are_left_out_of_what_all_hear(caplog):
+    """A message of an epoch has room for some thousands."""
+    logs = {"loss": 1.0, **{name: [0.1] * size for name, size in (("one", 1000), ("two", 999), ("three", 998))}}
+    assert set(figures.bounded(logs)) == {"loss", "two", "three"} and "one gives 1000 numbers" in caplog.text
+    assert figures.bounded({"loss": 1.0}) == {"loss": 1.0}
+    longest = {f"metric {number}": -np.finfo(np.float32).tiny.item() / 3 for number in range(figures.TOLD_MAX)}
+    assert len(json.dumps({"logs": figures.bounded(longest), "stop": False})) < 1 << 17
+
+
+def test_what_many_numbers_have_seen_is_packed():
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[keras.metrics.AUC(num_thresholds=9000, name="auc")])
+    x, y = np.linspace(0, 1, 64, dtype="float32").reshape(-1, 1), np.arange(64).reshape(-1, 1) % 2
+    model.evaluate(x, y, verbose=0)
+    told = figures.seen(model, 64, {"loss": 1.0, "auc": 0.5})
+    assert len(told) < figures.PLAIN_BYTES_MAX and figures._read(told)["records"] == 64
+    assert sum(len(one) for one in figures._read(told)["state"]) > 30_000
+    assert figures._read(told[:-9]) is None
+
+
+def test_a_chief_that_was_started_again_asks_until_it_knows_what_is_past(elastic):
+    """An AIMaster that starts at the same time does not answer at once; today's model shall not be saved as an earlier one."""
+    door, kept = elastic(), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to, ends.begun = [words(7.0)], True
+    answer, silent = door.trainer.inputs.end_of_epoch, [None, None]
+    door.trainer.inputs.end_of_epoch = lambda request: silent.pop() if silent else answer(request)
+    compiled().fit(*clicks(1), epochs=2, callbacks=[kept], verbose=0)
+    assert not silent and kept.epochs[0][1]["loss"] == 7.0

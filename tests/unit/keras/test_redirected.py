@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,12 +83,97 @@ def test_it_is_renamed_and_removed_there(of):
         (script / "final").read_text()
 
 
+def test_what_the_worker_has_not_written_it_leaves_to_the_chief(of, caplog):
+    """Its clean-up would destroy what the chief has just saved."""
+    script, _, fitted = of
+    caplog.set_level("INFO", logger="deeprec_ext")
+    fitted[0] = False
+    (script / "export" / "variables").mkdir(parents=True)
+    for name in ("export/saved_model.pb", "export/variables/data", "a.keras", "b.keras", "old.txt"):
+        (script / name).write_text("the chief's")
+    before = sorted(script.rglob("*"))
+    fitted[0] = True
+    shutil.rmtree(script / "export")
+    os.makedirs(script / "export")
+    os.remove(script / "old.txt")
+    (script / "old.txt").unlink()
+    os.replace(script / "a.keras", script / "b.keras")
+    assert shutil.move(script / "a.keras", script / "b.keras") == script / "b.keras"
+    os.rmdir(script / "export")
+    fitted[0] = False
+    assert sorted(script.rglob("*")) == before
+    assert f"{script}/old.txt is not removed here" in caplog.text and f"{script}/a.keras is not renamed" in caplog.text
+
+
+def test_what_nobody_has_cannot_be_renamed(of):
+    script, _, _ = of
+    with pytest.raises(FileNotFoundError):
+        os.rename(script / "none", script / "nowhere")
+
+
+def test_the_chief_makes_directories_and_renames_files_and_a_worker_waits_for_it(of):
+    script, own, fitted = of
+    fitted[0] = False
+    (script / "draft").write_text("the chief's")
+    fitted[0] = True
+    chief = threading.Thread(
+        target=lambda: (time.sleep(0.3), os.mkdir(script / "plots"), os.rename(script / "draft", script / "final"))
+    )
+    chief.start()
+    os.mkdir(script / "plots")
+    assert (script / "plots").is_dir()
+    os.rename(script / "draft", script / "final")
+    assert (script / "final").read_text() == "the chief's"
+    chief.join()
+    with open(script / "plots" / "one.png", "wb") as file:
+        file.write(b"worker")
+    assert not list((script / "plots").iterdir()) and (own_of(own, script) / "plots" / "one.png").exists()
+    shutil.rmtree(script / "plots")
+    assert (script / "plots").is_dir() and not (own_of(own, script) / "plots" / "one.png").exists()
+
+
+def test_a_directory_that_the_chief_does_not_make_the_worker_makes(of, monkeypatch):
+    script, _, _ = of
+    monkeypatch.setattr(redirected, "WAIT_SECONDS", 0.2)
+    (script / "mine").mkdir()
+    os.makedirs(script / "mine" / "too", exist_ok=True)
+    assert (script / "mine" / "too").is_dir()
+
+
+def test_copies_are_the_workers_own(of):
+    script, _, fitted = of
+    fitted[0] = False
+    (script / "there").mkdir()
+    (script / "source.txt").write_text("what was there")
+    (script / "tree" / "below").mkdir(parents=True)
+    (script / "tree" / "below" / "leaf.txt").write_text("leaf")
+    before = sorted(script.rglob("*"))
+    fitted[0] = True
+    with open(script / "written.txt", "w") as file:
+        file.write("own")
+    assert shutil.copy(script / "source.txt", script / "copy.txt") == script / "copy.txt"
+    shutil.copy2(script / "written.txt", script / "there")
+    shutil.copyfile(script / "source.txt", script / "file.txt")
+    for _ in range(2):
+        shutil.copytree(script / "tree", script / "other")
+    assert (script / "copy.txt").read_text() == (script / "file.txt").read_text() == "what was there"
+    assert (script / "there" / "written.txt").read_text() == "own"
+    assert (script / "other" / "below" / "leaf.txt").read_text() == "leaf"
+    shutil.move(script / "copy.txt", script / "moved.txt")
+    assert (script / "moved.txt").read_text() == "what was there"
+    fitted[0] = False
+    assert sorted(script.rglob("*")) == before
+
+
 def test_left_alone_is_what_is_no_output_of_the_script(of, tmp_path):
     script, own, fitted = of
     with open(os.devnull, "w") as file:
         file.write("nowhere")
     with open(tmp_path / "temporary" / "one", "w") as file:
         file.write("temporary")
+    with tempfile.TemporaryDirectory(dir=tmp_path / "temporary") as made:
+        (Path(made) / "inside").mkdir()
+    assert [one.name for one in (tmp_path / "temporary").iterdir()] == ["one"]
     other = threading.Thread(target=(script / "thread.txt").write_text, args=("of a library",))
     other.start()
     other.join()

@@ -121,6 +121,26 @@ def test_of_a_resumed_run_those_epochs_are_over_that_its_model_has_trained(book:
     assert (again.ends.came_to, again.ends.reached, again.ends.begun) == (over, len(over), bool(over))
 
 
+def test_an_epoch_of_several_passes_is_over_when_all_of_them_are_trained(tmp_path: Path) -> None:
+    """Also of a run that is resumed: two passes are one epoch, and three no more."""
+    book = Book(tmp_path / "aimaster.db", index_range(20, epochs=6, in_turn=True))
+    train_epoch(book)
+    for who in ("a", "b"):
+        assert not end(book, who, 0, chief=who == "a", passes=2).whole, "one of two"
+    train_epoch(book)
+    end(book, "b", 0, passes=2)
+    assert end(book, "a", 0, chief=True, passes=2).whole
+    end(book, "a", 0, None, chief=True, came_to=["one"], begins=True, passes=2)
+    train_epoch(book)
+    position = book.dataset.position()
+    train_epoch(book)
+    end(book, "a", 1, None, chief=True, first=1, came_to=["two"], begins=True, passes=2)
+    book.restart()
+    book.dataset.rewind(position)
+    book.dataset.resume()
+    assert book.dataset.ends.came_to == ["one"] and book.dataset.ends.reached == 3
+
+
 def test_nobody_waits_for_who_died_or_left_but_what_it_saw_counts(book: Book) -> None:
     train_epoch(book)
     book.ask("c")
