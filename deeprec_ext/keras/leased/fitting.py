@@ -303,7 +303,9 @@ class Fitting:
                 "" if wanted.steps else ", and epochs end for each process by itself",
             )
             return Input(None) if wanted.steps else None
+        name = self._name()
         if dataset is given:  # of the script's own making
+            name = f"{name} {mark.dataset}"
             definition = tf.raw_ops.DatasetToGraphV2(
                 input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=1
             )
@@ -313,7 +315,7 @@ class Fitting:
         if class_weight:
             dataset = dataset.map(by_class(class_weight, self._model.generation.NUMBER))
         plan = Plan(source.declaration, source.reader, source.batch_size, drop_remainder=source.drop_remainder)
-        plan = wanted.of(plan, f"{self._name()} {mark.dataset}", content)
+        plan = wanted.of(plan, name, content)
         passes, reads = source.declaration.epochs, reads_of(plan)
         return Input(
             plan, dataset.element_spec, lambda _: iter(dataset), passes, batches, reads, mark.dataset,

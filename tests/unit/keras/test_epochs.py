@@ -126,7 +126,7 @@ def test_a_process_that_comes_late_to_input_of_unknown_length_shows_what_it_has_
 
     dataset = tf.data.TextLineDataset(str(tmp_path / "lines")).map(parse).batch(models.BATCH)
     door, kept = elastic(), Kept()
-    door.trainer.ended.of["fit 1 files of fit 1"] = ends = Ends()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
     ends.came_to = [words(3.0)]
     compiled().fit(dataset, epochs=3, callbacks=[kept], verbose=verbose)
     assert [epoch for epoch, _ in kept.epochs] == [0, 1, 2]

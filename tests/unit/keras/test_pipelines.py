@@ -394,4 +394,4 @@ def test_a_model_that_takes_batches_of_one_size_is_trained_on_full_ones(examples
     model.fit(full_batches(examples), epochs=2, verbose=0)
     seen = np.asarray(model.get_weights()[0]).ravel()
     assert set(seen) == {0.0, 2.0} and seen.sum() == 2 * (FILES * RECORDS // BATCH) * BATCH
-    assert len(door.trainer.ended.of["fit 1 files of fit 1"].came_to) == 2
+    assert len(door.trainer.ended.of["fit 1"].came_to) == 2
