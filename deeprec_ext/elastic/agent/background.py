@@ -108,6 +108,10 @@ class Polite(Generic[T]):
     def ended(self) -> bool:
         return bool(self._results or self._errors)
 
+    def wait(self, timeout_seconds: float) -> None:
+        """Until it has ended, or the time is up."""
+        self._thread.join(timeout_seconds)
+
     def result(self, give_up: Callable[[], bool] | None = None) -> T:
         """Its result or its error, once it has ended.
 

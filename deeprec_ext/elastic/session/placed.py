@@ -73,6 +73,8 @@ class PlacedSession:
         self.key, self.quick = key, quick
         self._packs_later = later and packer is not None
         self._looked_at: set[Signature] = set()  # whether they are to be packed
+        self.is_unpacked = self._packs_later
+        """None of its runs has been looked at to the end."""
         self._left_behind = left_behind
         self._reports = list(rewritten.reports)
         self.drops = list(rewritten.drops)
@@ -149,11 +151,6 @@ class PlacedSession:
             self._packed.refuse(run)
             return None
 
-    @property
-    def is_unpacked(self) -> bool:
-        """Whether none of its runs has been looked at yet, which may all be packed."""
-        return self._packs_later and not self._looked_at
-
     def is_to_be_packed(self, signature: Signature) -> bool:
         """Whether `pack` may have it run in a better way."""
         return self._packs_later and signature in self._callables and signature not in self._looked_at
@@ -169,6 +166,8 @@ class PlacedSession:
         except GONE as error:  # with its PS, and soon another session has its place
             log.debug("packing a run: %s", error)
             return
+        finally:
+            self.is_unpacked = False
         with self._lock:
             if made is None or self._shut or signature not in self._callables:
                 return

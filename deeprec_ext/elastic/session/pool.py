@@ -71,6 +71,8 @@ class _Better(NamedTuple):
     placed: PlacedSession
     wanted: Wanted
     work: Polite[None]
+    packs: bool = False
+    """A run of the session that was in use when this began."""
 
 
 class SessionPool:
@@ -282,9 +284,20 @@ class SessionPool:
     def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> bool:
         """Whether a run of the present session is being packed now."""
         run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
-        if run is not None:
-            self._better = _Better(placed, wanted, Polite(placed.pack, run, niceness=IDLE_NICENESS, then=again))
-        return run is not None
+        with self._building:
+            if run is None or self.present is not placed:  # another may just have taken its place
+                return False
+            work = Polite(placed.pack, run, niceness=IDLE_NICENESS, then=again)
+            self._better = _Better(placed, wanted, work, packs=True)
+        return True
+
+    def replaced(self) -> list[PlacedSession]:
+        """The session whose place was taken while a run of it was being packed: now it can be closed."""
+        better = self._better
+        if better is None or not (better.packs and better.work.ended) or better.placed is self.present:
+            return []
+        self._better = None
+        return [] if better.placed.pinned else [better.placed]
 
     def _compiled_better(self) -> PlacedSession | None:
         """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
@@ -448,6 +461,8 @@ class SessionPool:
             self._kept.append(placed)
             placed = None
         better, self._better = self._better, None
+        if better is not None and better.packs and not self._hopeless():
+            better.work.wait(DROP_SECONDS)
         rest = [placed] if placed is not None else []
         if better is not None and not better.work.ended:
             better.placed.leak()

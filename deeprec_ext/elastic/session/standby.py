@@ -40,6 +40,7 @@ class _Pool(Protocol):
     def has_standby(self, wanted: Any) -> bool: ...
     def prepare(self, wanted: Any, *, standby: bool) -> None: ...
     def complete(self, wanted: Any) -> bool: ...
+    def replaced(self) -> list[Any]: ...
     def improve(self, again: Callable[[], None]) -> list[Any] | None: ...
 
 
@@ -84,7 +85,7 @@ class Standby:
         if wanted is None:
             return
         for pool in pools:
-            self._retire(pool.drop_standby(wanted))
+            self._retire([*pool.drop_standby(wanted), *pool.replaced()])
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
             self._after(early)

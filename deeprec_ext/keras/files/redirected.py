@@ -40,6 +40,9 @@ WAIT_SECONDS, LOOK_SECONDS = 30.0, 0.1
 
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/run/")
 
+_OF_THE_USER_ALONE = 0o700
+"""As `tempfile` makes directories, of a name that no other process has."""
+
 
 class Redirected:
     """Of one worker.
@@ -53,8 +56,9 @@ class Redirected:
         self._place, self._fitted = os.path.abspath(place), fitted
         self._moved: dict[str, str] = {}
         self._told: set[str] = set()
+        self._made: list[str] = []  # directories that nobody else has
         self._thread = threading.main_thread()
-        self._inside = False
+        self._inside = self._in_vain = False
 
     def begin(self) -> Callable[[], None]:
         """Returns what undoes it."""
@@ -89,67 +93,75 @@ class Redirected:
             return original(file, mode, *args, **words)
         return original(self._target(path, keeps="w" not in mode), mode, *args, **words)
 
-    def _copy(self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **words: Any) -> Any:
-        before, after = self._path(source), self._path(target)
-        given = self._moved.get(before, source) if before is not None else source
+    def _copy(self, original: Callable[..., Any], src: Any, dst: Any, *args: Any, **words: Any) -> Any:
+        before, after = self._path(src), self._path(dst)
+        given = self._moved.get(before, src) if before is not None else src
         if after is None:
-            return original(given, target, *args, **words)
+            return original(given, dst, *args, **words)
+        whole = dst
         if os.path.isdir(after):
-            after = os.path.join(after, os.path.basename(os.fsdecode(source)))
+            name = os.path.basename(os.fsdecode(src))
+            after, whole = os.path.join(after, name), os.path.join(os.fsdecode(dst), name)
         original(given, self._target(after, keeps=False), *args, **words)
-        return target
+        return whole
 
-    def _copy_tree(self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **words: Any) -> Any:
-        if (path := self._path(target)) is None:
-            return original(source, target, *args, **words)
+    def _copy_tree(self, original: Callable[..., Any], src: Any, dst: Any, *args: Any, **words: Any) -> Any:
+        if (path := self._path(dst)) is None:
+            return original(src, dst, *args, **words)
         with self._making(path) as own:
             shutil.rmtree(own, ignore_errors=True)
-            original(source, own, *args, **words)
-            for directory, _, names in os.walk(own):
-                for name in names:
-                    written = os.path.join(directory, name)
-                    self._moved[os.path.join(path, os.path.relpath(written, own))] = written
-        return target
+            original(src, own, *args, **words)
+        self._take_in(path, own)
+        return dst
 
-    def _rename(self, original: Callable[..., Any], source: Any, target: Any, *args: Any, **words: Any) -> Any:
-        before, after = self._path(source, words), self._path(target, words)
-        if before is None or after is None:
-            return original(source, target, *args, **words)
-        if before in self._moved:
-            result = original(self._moved[before], self._target(after, keeps=False), *args, **words)
-            del self._moved[before]
-            return target if result is not None else None
-        if not (os.path.exists(before) or os.path.exists(after)):
-            return original(source, target, *args, **words)  # as it fails
-        self._leave(before, "renamed")
-        self._wait(after)
-        return target if original.__name__ == "move" else None
+    def _rename(self, original: Callable[..., Any], src: Any, dst: Any, *args: Any, **words: Any) -> Any:
+        before, after = self._path(src, words), self._path(dst, words)
+        if before is not None and before in self._moved:
+            own = self._moved.pop(before)
+            result = original(own, self._target(after, keeps=False) if after is not None else dst, *args, **words)
+            return dst if result is not None else None
+        if before is None and after is None:
+            return original(src, dst, *args, **words)
+        if before is None and after is not None:  # what is temporary gets its name
+            with self._making(after) as own:
+                result = original(src, own, *args, **words)
+            self._take_in(after, own)
+            return dst if result is not None else None
+        if not any(os.path.exists(one) for one in (before, after) if one is not None):
+            return original(src, dst, *args, **words)  # as it fails
+        self._leave(str(before), "renamed")
+        if after is not None:
+            self._wait(after)
+        return dst if original.__name__ == "move" else None
 
-    def _remove(self, original: Callable[..., Any], file: Any, *args: Any, **words: Any) -> Any:
-        path = self._path(file, words)
-        if path is None:
-            return original(file, *args, **words)
-        if path in self._moved:
-            return original(self._moved.pop(path), *args, **words)
-        self._leave(path, "removed")
+    def _remove(self, original: Callable[..., Any], path: Any, *args: Any, **words: Any) -> Any:
+        found = self._path(path, words)
+        if found is None:
+            return original(path, *args, **words)
+        if found in self._moved:
+            return original(self._moved.pop(found), *args, **words)
+        self._leave(found, "removed")
         return None
 
-    def _remove_tree(self, original: Callable[..., Any], tree: Any, *args: Any, **words: Any) -> Any:
-        path = self._path(tree, words)
-        if path is None:
-            return original(tree, *args, **words)
-        self._leave(path, "removed")
-        for one in [one for one in self._moved if one.startswith(os.path.join(path, ""))]:
+    def _remove_tree(self, original: Callable[..., Any], path: Any, *args: Any, **words: Any) -> Any:
+        found = self._path(path, words)
+        if found is None:
+            return original(path, *args, **words)
+        self._leave(found, "removed")
+        for one in [one for one in self._moved if one.startswith(os.path.join(found, ""))]:
             with self._making(one) as own:
                 os.remove(own)
             del self._moved[one]
         return None
 
-    def _make_directory(self, original: Callable[..., Any], file: Any, *args: Any, **words: Any) -> Any:
-        path = self._path(file, words)
-        if path is None:
-            return original(file, *args, **words)
-        return None if self._wait(path) else original(file, *args, **words)
+    def _make_directory(self, original: Callable[..., Any], path: Any, mode: int = 0o777, **words: Any) -> Any:
+        found = self._path(path, words)
+        if found is not None and mode != _OF_THE_USER_ALONE and self._wait(found):
+            return None
+        result = original(path, mode, **words)
+        if found is not None:
+            self._made.append(os.path.join(found, ""))
+        return result
 
     # -- inside
 
@@ -173,8 +185,12 @@ class Redirected:
         home = os.path.relpath(path, os.path.expanduser("~"))
         hidden = home.startswith(".") and not home.startswith("..")
         temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
-        own = os.path.join(self._place, "")
-        return hidden or path.startswith(own) or os.path.realpath(path).startswith((*_NO_FILES, temporary))
+        own = (os.path.join(self._place, ""), *self._made)
+        return (
+            hidden
+            or os.path.join(path, "").startswith(own)
+            or os.path.realpath(path).startswith((*_NO_FILES, temporary))
+        )
 
     def _leave(self, path: str, what: str) -> None:
         if path not in self._told and len(self._told) < TOLD_MAX and os.path.exists(path):
@@ -182,11 +198,22 @@ class Redirected:
             log.info("%s is not %s here: all processes run the script, and the chief does", path, what)
 
     def _wait(self, path: str) -> bool:
-        """Until the chief has made it; whether it has in time."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        """Until the chief has made it; whether it has in time. Once it has not the script goes another way in it."""
+        deadline = time.monotonic() + (0.0 if self._in_vain else WAIT_SECONDS)
         while not (there := os.path.exists(path)) and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
+        self._in_vain = self._in_vain or not there
         return there
+
+    def _take_in(self, path: str, own: str) -> None:
+        """A file, or a directory of files, that has been written here."""
+        if not os.path.isdir(own):
+            self._moved[path] = own
+            return
+        for directory, _, names in os.walk(own):
+            for name in names:
+                written = os.path.join(directory, name)
+                self._moved[os.path.join(path, os.path.relpath(written, own))] = written
 
     @contextmanager
     def _making(self, path: str) -> Iterator[str]:
@@ -234,8 +261,12 @@ def _rename_path(original: Any, path: Path, target: Any) -> Path:
 def _make_path(original: Any, path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
     if parents:
         os.makedirs(path, mode, exist_ok=exist_ok)
-    elif not (exist_ok and os.path.isdir(path)):
+        return
+    try:
         os.mkdir(path, mode)
+    except FileExistsError:
+        if not (exist_ok and os.path.isdir(path)):
+            raise
 
 
 _OF_PATHS: dict[str, Callable[..., Any]] = {

@@ -474,6 +474,7 @@ class Epochs:
         request.dataset, request.known = self._source.name, len(self._came_to)
         request.begins = self._home.chief and self._begun  # an AIMaster that has lost its store may not know it
         request.passes = self._passes
+        del request.came_to[:]  # it may have been sent before
         if self._home.chief and self._came_to:
             request.first = max(0, len(self._came_to) - RETOLD)
             request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])

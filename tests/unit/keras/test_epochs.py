@@ -431,3 +431,20 @@ def test_a_chief_that_was_started_again_asks_until_it_knows_what_is_past(elastic
     door.trainer.inputs.end_of_epoch = lambda request: silent.pop() if silent else answer(request)
     compiled().fit(*clicks(1), epochs=2, callbacks=[kept], verbose=0)
     assert not silent and kept.epochs[0][1]["loss"] == 7.0
+
+
+def test_what_epochs_came_to_is_told_once_however_often_it_is_sent(elastic):
+    """The request is sent again where no answer came: epochs that nobody has trained would be over."""
+    door, kept = elastic(), Kept()
+    door.trainer.ended.of["fit 1"] = ends = Ends()
+    ends.came_to, ends.begun = [words(7.0)], True
+    answer, sent = door.trainer.inputs.end_of_epoch, []
+
+    def seldom(request):
+        sent.append(len(request.came_to))
+        return answer(request) if len(sent) % 3 in (1, 0) else None
+
+    door.trainer.inputs.end_of_epoch = seldom
+    compiled().fit(*clicks(1), epochs=3, callbacks=[kept], verbose=0)
+    assert len(ends.came_to) == 3 and len(kept.epochs) == 3 and kept.epochs[1][1]["loss"] != 7.0
+    assert max(sent) <= 3

@@ -165,6 +165,74 @@ def test_copies_are_the_workers_own(of):
     assert sorted(script.rglob("*")) == before
 
 
+def test_arguments_may_be_given_by_name(of):
+    """As by whoever knows the standard library's names."""
+    script, _, fitted = of
+    fitted[0] = False
+    (script / "source.txt").write_text("what was there")
+    (script / "tree").mkdir()
+    for now in (False, True):
+        fitted[0] = now
+        shutil.copy(src=script / "source.txt", dst=script / "copy.txt")
+        shutil.copyfile(src=script / "source.txt", dst=script / "file.txt")
+        shutil.copytree(src=script / "tree", dst=script / "other", dirs_exist_ok=True)
+        os.makedirs(name=script / "tree", exist_ok=True)
+        if not now:
+            os.mkdir(path=script / "made")
+            os.rmdir(path=script / "made")
+        os.rename(src=script / "copy.txt", dst=script / "renamed.txt")
+        shutil.move(src=script / "renamed.txt", dst=script / "moved.txt")
+        os.replace(src=script / "moved.txt", dst=script / "replaced.txt")
+        assert (script / "replaced.txt").read_text() == "what was there"
+        os.remove(path=script / "replaced.txt")
+        shutil.rmtree(path=script / "other")
+
+
+def test_what_is_moved_to_or_from_a_temporary_place_is_the_workers_own(of, tmp_path):
+    script, own, fitted = of
+    elsewhere = tmp_path / "temporary"
+    fitted[0] = False
+    for name in ("metrics.csv", "final.csv", "export.txt"):
+        (script / name).write_text("the chief's")
+    fitted[0] = True
+    (script / "metrics.csv").write_text("worker")
+    assert shutil.move(script / "metrics.csv", elsewhere / "archived.csv")
+    assert (elsewhere / "archived.csv").read_text() == "worker"
+    shutil.move(script / "export.txt", elsewhere / "old.txt")
+    (elsewhere / "draft.csv").write_text("worker's draft")
+    os.replace(elsewhere / "draft.csv", script / "final.csv")
+    assert (script / "final.csv").read_text() == "worker's draft"
+    (elsewhere / "tree").mkdir()
+    (elsewhere / "tree" / "leaf.txt").write_text("leaf")
+    shutil.move(elsewhere / "tree", script / "tree")
+    assert (script / "tree" / "leaf.txt").read_text() == "leaf" and (own_of(own, script) / "tree" / "leaf.txt").exists()
+    fitted[0] = False
+    assert sorted(one.name for one in script.iterdir()) == ["export.txt", "final.csv", "metrics.csv"]
+    assert all(one.read_text() == "the chief's" for one in script.iterdir())
+
+
+def test_a_copy_into_a_directory_is_told_where_it_is(of):
+    script, _, fitted = of
+    fitted[0] = False
+    (script / "there").mkdir()
+    (script / "source.txt").write_text("what was there")
+    fitted[0] = True
+    with open(shutil.copy(script / "source.txt", script / "there")) as file:
+        assert file.read() == "what was there"
+
+
+def test_names_that_no_other_process_has_are_not_waited_for(of, monkeypatch):
+    script, _, _ = of
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=script) as made:
+        (Path(made) / "file").write_text("nobody else's")
+        assert Path(made).is_dir() and os.listdir(made) == ["file"]
+    assert not list(script.iterdir())
+    monkeypatch.setattr(redirected, "WAIT_SECONDS", 0.5)
+    os.makedirs(script / f"of {os.getpid()}" / "a" / "b")
+    assert (script / f"of {os.getpid()}" / "a" / "b").is_dir() and time.monotonic() - began < 10
+
+
 def test_left_alone_is_what_is_no_output_of_the_script(of, tmp_path):
     script, own, fitted = of
     with open(os.devnull, "w") as file:

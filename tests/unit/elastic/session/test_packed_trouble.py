@@ -316,9 +316,11 @@ def test_a_session_in_which_a_run_is_being_packed_is_closed_only_afterwards(monk
         assert session.pool.exchange(host.set(two, {"nothing": "nothing@dirty"})) == [], "it is still being packed"
         before.append(session.run([train, loss])[1])
         assert session.pool.present is not old and not old.closed
+        assert session.pool.replaced() == []
         may.set()
         assert ended.wait(60)
-        assert improved(session) == [old], "now it can be closed"
+        assert session.pool.replaced() == [old] and session.pool.replaced() == [], "now it can be closed"
+        assert improved(session) == []
         before.append(session.run([train, loss])[1])
         assert len(set(before)) == len(before) and packed_of(session, train) == [True]
         session.close()

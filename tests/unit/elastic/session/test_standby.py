@@ -43,6 +43,9 @@ class SessionPool:
         self.done.append(f"complete {wanted}")
         return True
 
+    def replaced(self) -> list[str]:
+        return []
+
     def improve(self, again: Callable[[], None]) -> list[str] | None:
         if not self.haste:
             return None
