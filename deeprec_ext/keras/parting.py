@@ -8,6 +8,7 @@ whoever reads an iterator keeps it in a `Held`, and lets go of it in a thread th
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +37,9 @@ class _Ending:
         self._thread: threading.Thread | None = None
 
     def put(self, iterator: Any) -> None:
-        if iterator is None or self._waiting.qsize() >= WAITING_MAX:
+        if (
+            iterator is None or self._waiting.qsize() >= WAITING_MAX or sys.is_finalizing()
+        ):  # no thread begins any more then
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="deeprec-ending", daemon=True)
