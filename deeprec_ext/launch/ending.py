@@ -16,6 +16,8 @@ SUCCEEDED, FAILED, STOPPED = "succeeded", "failed", "stopped"
 EVALUATOR_GRACE_SECONDS = 120.0
 """The evaluator's last evaluation starts only after the chief's last checkpoint."""
 STOP_GRACE_SECONDS = 5.0
+CHIEF_GRACE_SECONDS = 20.0
+"""It writes a checkpoint (`elastic.trainer.last_checkpoint`)."""
 AIMASTER_GRACE_SECONDS = 5.0
 
 
@@ -68,7 +70,10 @@ async def stop_all(pods: Pods, client: JobClient, outcome: Outcome) -> None:
     names = {
         role: [pod.name for pod in pods.all() if pod.role == role] for role in ("chief", "worker", "evaluator", "ps")
     }
-    await pods.stop([*names["chief"], *names["worker"], *names["evaluator"]], STOP_GRACE_SECONDS)
+    await asyncio.gather(
+        pods.stop(names["chief"], CHIEF_GRACE_SECONDS),
+        pods.stop([*names["worker"], *names["evaluator"]], STOP_GRACE_SECONDS),
+    )
     await pods.stop(names["ps"], STOP_GRACE_SECONDS)
     aimaster = pods.get("aimaster")
     if aimaster is not None and aimaster.running:

@@ -325,7 +325,10 @@ class Job:
             self._hurry.set()
         else:
             where = begins_at(self._plan.directory)
-            self._display.say(f"stopping; {where}{'; ' if where else ''}Ctrl-C again to stop at once")
+            otherwise = f" (else {where})" if where else ""
+            self._display.say(
+                f"stopping, with a checkpoint where the chief trains{otherwise}; Ctrl-C again to stop at once"
+            )
             self._ending.set(Outcome(STOPPED, NAMES.get(name, name)))
 
     # ---------------------------------------------------------------------------------------------------- the end

@@ -52,6 +52,21 @@ def listen_to_checkpoints(listener: Callable[[Callable[[], str]], Any]) -> None:
     wrap(v1.train.CheckpointSaverHook, "__init__", make)
 
 
+def after_steps_of_savers(tell: Callable[[Callable[[], Any]], None]) -> None:
+    """Of every CheckpointSaverHook: when it has done its part after a step; given is what writes a checkpoint of that step."""
+
+    def after_run(original: Any, self: Any, run_context: Any, run_values: Any) -> None:
+        original(self, run_context, run_values)
+
+        def save() -> None:
+            session = run_context.session
+            self._save(session, int(session.run(self._global_step_tensor)))
+
+        tell(save)
+
+    wrap(v1.train.CheckpointSaverHook, "after_run", after_run)
+
+
 def wrap_supervisor(around: Callable[..., Any]) -> None:
     """`prepare_or_wait_for_session` where it is defined: `tf.compat.v1.train.Supervisor` warns when it is looked up."""
     wrap(supervisor.Supervisor, "prepare_or_wait_for_session", around)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import numpy as np
@@ -30,16 +31,19 @@ def test_a_stopped_run_goes_on_from_its_store_and_its_last_checkpoint(begin, tmp
     saved = first.log("chief-0").count("Saving checkpoints for")
     first.until(lambda: first.log("chief-0").count("Saving checkpoints for") > saved + 1, "a checkpoint of two PS")
     until_trained(first, 10_000)
-    first.until(lambda: 20 < first.step() % 150 < 80, "a step between two checkpoints")  # one being written is not told
+    first.until(lambda: 20 < first.step() % 150 < 80, "a step between two checkpoints")
+    before = max(int(step) for step in re.findall(r"Saving checkpoints for (\d+)", first.log("chief-0")))
     first.process.send_signal(signal.SIGINT)
     assert first.end() == 130, first.output
     told = [line for line in first.output.splitlines() if "--resume begins at step" in line]
-    assert len(told) == 2 and "stopping; " in told[0] and told[1].startswith("stopped: Ctrl-C; "), first.output
+    assert len(told) == 2 and "stopping, with a checkpoint" in told[0] and told[1].startswith("stopped: Ctrl-C; "), told
     stopped = first.summary()
     assert stopped["status"] == "stopped"
     kept = tf.train.load_checkpoint(str(first.directory / "model"))
     step, sum_kept = kept.get_tensor("global_step"), kept.get_tensor(shards.TABLE)[:, 0].sum()
-    assert all(f"--resume begins at step {step:,}, of the checkpoint of " in line for line in told), (step, told)
+    assert step > before, "it has written one when it was stopped"
+    for at, line in ((before, told[0]), (step, told[1])):
+        assert f"--resume begins at step {at:,}, of the checkpoint of " in line, (at, told)
     assert 0 < sum_kept < RECORDS * EPOCHS
 
     second = RealJob(first.directory, ("--resume", "--ps", "1", "--workers", "0"), command)

@@ -30,6 +30,7 @@ from deeprec_ext.elastic.trainer import beside, plain, process, sidecar
 from deeprec_ext.elastic.trainer.attaching import Attaching
 from deeprec_ext.elastic.trainer.beside import keras3_imported, keras_imported, keras_optimizers_imported
 from deeprec_ext.elastic.trainer.calling import few_ps
+from deeprec_ext.elastic.trainer.last_checkpoint import LastCheckpoint
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import marks
 from deeprec_ext.tf_private import estimators, servers, session_managers, training
@@ -50,6 +51,9 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
         return
     _patch_session_manager()
     training.listen_to_checkpoints(_ledger_listener)
+    last = LastCheckpoint(trainer.agent.close)
+    if trainer.chief and last.install():
+        training.after_steps_of_savers(last.after_step)
     patch_iterators()
     training.wrap_monitored_sessions(_add_hooks)
     training.exchange_monitored_training_session(tensorflow, _agree_who_is_chief)
