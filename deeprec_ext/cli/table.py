@@ -21,6 +21,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import counted, format_bytes, format_scaling, format_seconds
 
 SUSPECTS_SHOWN = 5
+DATA_SHOWN = 4
+"""Datasets with a line of their own: a script of many `fit` has several for each."""
 EVENTS_IN_NEED = 3
 """Events that stay where roles and slots have no room."""
 
@@ -38,7 +40,7 @@ def render(
       rows: of roles and of slots, at most. Neither: all are shown.
     """
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
-    above += [_line(data_line(one)) for one in (scene.status.data if scene.status else ())]
+    above += [_line(line) for line in data_lines(scene.status.data if scene.status else ())]
     above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]
     above += [Text(printable(line), style="red", overflow="fold") for line in suspect_lines(scene.status)]
     if (backups := backup_line(scene.status)) is not None:
@@ -159,6 +161,26 @@ def notice_line(text: str, remedy: str, roles: Sequence[str]) -> str:
     return printable(f"notice ({', '.join(roles[:3])}{more}): {text}" + (f": {remedy}" if remedy else ""))
 
 
+def data_shown(data: Sequence[pb2.DataStatus]) -> list[pb2.DataStatus]:
+    """All of few; of many, the last ones of those that are not trained to their end."""
+    if len(data) <= DATA_SHOWN:
+        return list(data)
+    under_way = [one for one in data if not one.records or one.trained < one.records]
+    return (under_way or list(data))[-DATA_SHOWN:]
+
+
+def data_lines(data: Sequence[pb2.DataStatus]) -> list[str]:
+    """A line for each that is shown, and how many others there are."""
+    shown = data_shown(data)
+    lines = [data_line(one) for one in shown]
+    if more := len(data) - len(shown):
+        trained = sum(one.trained >= one.records > 0 for one in data) - sum(
+            one.trained >= one.records > 0 for one in shown
+        )
+        lines.append(f"data: {more} more, {'all' if trained == more else f'{trained} of them'} trained")
+    return lines
+
+
 def data_line(data: pb2.DataStatus) -> str:
     """`data train: 32,000 of 65,122 records trained (49 %), epoch 1 of 2, 4,096 leased, 3 to 12 repeated`."""
     trained = f"data {data.name}: {data.trained:,} records trained"
@@ -203,7 +225,8 @@ def plain_line(scene: Scene) -> str:
         parts.append(counted(trainers, "trainer"))
         parts += [f"notice {one.notice.code}" for one in status.notices if not one.notice.mended]
         parts += [
-            f"data {one.name} {one.trained:,}" + (f"/{one.records:,}" if one.records else "") for one in status.data
+            f"data {one.name} {one.trained:,}" + (f"/{one.records:,}" if one.records else "")
+            for one in data_shown(status.data)
         ]
         running = running_scaling(status)
         if running is not None:

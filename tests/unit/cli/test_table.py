@@ -108,6 +108,18 @@ def test_each_dataset_has_a_line_of_progress():
     assert "data train 990/2,000, data stream 7" in plain_line(scene(status(data=data)))
 
 
+def test_of_many_datasets_those_are_shown_that_are_being_trained():
+    data = [pb2.DataStatus(name=f"fit {one}", records=10, trained=10) for one in range(1, 8)]
+    ended = text_of(render(scene(status(data=data))))
+    assert "data fit 3:" not in ended and "data fit 7: 10 of 10" in ended and "data: 3 more, all trained" in ended
+    data.append(pb2.DataStatus(name="fit 8", records=10, trained=3))
+    data.insert(2, pb2.DataStatus(name="without end", trained=3))
+    text = text_of(render(scene(status(data=data))))
+    assert text.index("data without end") < text.index("data fit 8: 3 of 10") < text.index("data: 7 more, all trained")
+    assert "data fit 7" not in text
+    assert "data without end 3, data fit 8 3/10" in plain_line(scene(status(data=data)))
+
+
 def test_an_ended_scaling_tells_its_outcome():
     one = pb2.ScalingStatus(
         kind="scale-up", role="ps", from_count=1, to_count=2, outcome="rolled_back", reason="ps-1 never came up"
