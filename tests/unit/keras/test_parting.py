@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -64,3 +66,22 @@ def test_no_more_wait_for_their_end_than_a_bound(monkeypatch: pytest.MonkeyPatch
     first.may.set()
     for one in more:
         assert one.ended.wait(DEADLINE)
+
+
+LAST = """
+import os, sys
+from deeprec_ext.keras.parting import Held
+
+class Keeps:
+    def __del__(self, held=Held, sys=sys, write=os.write):
+        held(iter([1]))  # the first of the process: there is no thread yet
+        write(1, b"ends" if sys.is_finalizing() else b"early")
+
+kept = Keeps()  # until modules are taken apart
+"""
+
+
+def test_one_that_is_dropped_while_the_interpreter_ends_ends_there() -> None:
+    """A thread that is started then never runs, and `start` waits for it."""
+    done = subprocess.run([sys.executable, "-c", LAST], capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends", "")
