@@ -296,9 +296,10 @@ class PlacedSession:
 
         Returns whether it ended in time.
         """
-        if self.closed:
-            return True
-        self.closed = True
+        with self._lock:
+            if self.closed:
+                return True
+            self.closed = True
         session = self._session
         self.end_probe()
 

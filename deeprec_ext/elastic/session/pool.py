@@ -255,10 +255,10 @@ class SessionPool:
         Compiling a run takes long then, and no command shall wait for it: `again` is called, by another thread, when the next
         piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
         """
-        better = self._compiled_better()
-        if self._better is not None:
-            return None
-        with self._building:
+        with self._building:  # else whoever takes its place in between gives it back as well
+            better = self._compiled_better()
+            if self._better is not None:
+                return None
             placed, wanted, exported = self.present, self.made_for, self._user.known
         unneeded = [better] if better is not None and better is not placed and not better.pinned else []
         if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
