@@ -14,12 +14,13 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.elastic.agent import alike
 from deeprec_ext.elastic.agent.script_end import SCRIPT
 from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
 from deeprec_ext.tf_private import imports
@@ -57,10 +58,12 @@ def install() -> bool:
     os.environ["TF_CONFIG"] = json.dumps(config)
     sys.argv[1:] = filled(words[1:], config)
     SCRIPT.watch()
-    sys.meta_path.insert(0, _AfterImport(_apply))
+    sys.meta_path.insert(0, _AfterImport(_WATCHED, _apply))
     for name in _WATCHED:
         if name in sys.modules:
             _apply(sys.modules[name])
+    if alike.MODULE not in sys.modules and alike.is_wanted(facts_of_command(own_command())):
+        sys.meta_path.insert(0, _AfterImport((alike.MODULE,), lambda module: alike.ALIKE.begin(module, env.job())))
     return True
 
 
@@ -115,14 +118,14 @@ def _apply(module: ModuleType) -> None:
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Calls back when one of the watched modules has been executed."""
 
-    def __init__(self, callback: Callable[[ModuleType], None]) -> None:
-        self._callback = callback
+    def __init__(self, watched: Collection[str], callback: Callable[[ModuleType], None]) -> None:
+        self._watched, self._callback = watched, callback
         self._searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _WATCHED or self._searching:
+        if fullname not in self._watched or self._searching:
             return None
         self._searching = True
         try:

@@ -26,18 +26,23 @@ FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 """As TensorFlow's guide to distributed training calls them, and with it most scripts."""
 
 _ESTIMATOR = ("train_and_evaluate", "RunConfig")
+_KERAS = ("keras", "tf_keras")
+_SESSIONS = ("MonitoredTrainingSession", "MonitoredSession", "Session", "Supervisor", "estimator")
+"""Training by other means than Keras's `fit`."""
 _LOOKED_UP = ("get", "pop", "job_tasks", "num_tasks", "append")
 _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """jobs: those of `JOBS` that it names; flags: those of `FLAGS` that it takes."""
+    """jobs: those of `JOBS` that it names; flags: those of `FLAGS` that it takes; sessions: it names one of `_SESSIONS`."""
 
     tf_config: bool = False
     estimator: bool = False
     jobs: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
+    keras: bool = False
+    sessions: bool = False
 
 
 def facts_of_command(words: Sequence[str], directory: Path | None = None) -> Facts | None:
@@ -127,6 +132,8 @@ def _joined(one: Facts, other: Facts) -> Facts:
         one.estimator or other.estimator,
         one.jobs | other.jobs,
         one.flags | other.flags,
+        one.keras or other.keras,
+        one.sessions or other.sessions,
     )
 
 
@@ -140,6 +147,19 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             if base:
                 yield base
             yield from (f"{base}/{name.name}".lstrip("/") for name in node.names if name.name != "*")
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """Words of the paths that it imports, and of the attributes that it looks up."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.alias):
+            found.update(node.name.split("."))
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.update((node.module or "").split("."))
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+    return found
 
 
 def _made_here(tree: ast.AST, is_own: Callable[[str], bool]) -> set[str]:
@@ -203,4 +223,8 @@ def _facts(tree: ast.AST, is_own: Callable[[str], bool]) -> Facts:
             tf_config |= node.value == "TF_CONFIG"
             if node.value.lower() in JOBS and (node.value.lower() != "master" or id(node) not in passed):
                 jobs.add(node.value.lower())
-    return Facts(bool(tf_config), bool(estimator), frozenset(jobs), frozenset(flags))
+    names = _names(tree)
+    return Facts(
+        bool(tf_config), bool(estimator), frozenset(jobs), frozenset(flags),
+        not names.isdisjoint(_KERAS), not names.isdisjoint(_SESSIONS),
+    )  # fmt: skip
