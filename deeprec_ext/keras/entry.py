@@ -85,7 +85,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     milestones = Milestones(directory, trainer.chief, trainer.leaving, lambda: trainer.generation)
     door.further, door.went_back = lambda: milestones.made_before, lambda: trainer.generation
     fitting = Fitting(trainer, door, milestones)
-    turns = Turns(door, fitting, milestones, trainer.chief)
+    turns = Turns(door, fitting, milestones, trainer.chief, is_aware())
 
     def check(model: Any) -> None:
         """Raises RefusedError."""
@@ -128,6 +128,11 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     def evaluate(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if fitting.is_past and kwargs.get("_use_cached_eval_dataset"):
             return {}  # `fit` validates an epoch of which is known what it came to
+        if fitting.is_under_way:
+            return measure(original, model, args, kwargs)
+        return turns.result(model, lambda: measure(original, model, args, kwargs))
+
+    def measure(original: Callable[..., Any], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results = original(model, *args, **kwargs)
         if trainer.chief and door.trains(model):
             found = _numbers(door.generation.named(model, results))
@@ -149,7 +154,8 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         return once()
 
     def save(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
-        return turns.take(model, lambda: save_whole(original, model, args, kwargs), model.name, lambda: None)
+        path = args[0] if args else kwargs.get("filepath")
+        return turns.take(model, lambda: save_whole(original, model, args, kwargs), model.name, lambda: None, path)
 
     def load(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with door.loading(module.Model):

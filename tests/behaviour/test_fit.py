@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from deeprec_ext.keras import milestones
 from tests.behaviour.jobs import SCRIPTS, RealJob
-from tests.behaviour.scripts import many_callbacks, refitted, rounds, saved, several, tables
+from tests.behaviour.scripts import deciding, many_callbacks, refitted, rounds, saved, several, tables
 from tests.behaviour.scripts.fitted import HURRY
 
 pytestmark = pytest.mark.slow
@@ -418,12 +418,30 @@ def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_thou
 def test_a_chief_that_is_killed_between_two_fits_goes_on_with_what_the_first_has_come_to(begin):
     job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--keep", "--between", "8"))
     done = job.directory / milestones.NAME
-    job.until(lambda: done.exists() and done.read_text().split()[0] == "1", "the end of the first fit")
+    job.until(lambda: done.exists() and json.loads(done.read_text())["ended"] == 1, "the end of the first fit")
     job.kill("chief-0")
     assert job.end(240) == 0, job.tails()
     first = refitted.ROWS // refitted.BATCH + refitted.TAKEN
     assert bias(job) == -first - STEPS - refitted.EPOCHS * refitted.TAKEN
     assert job.summary()["data"]["trained"] == (1 + refitted.EPOCHS) * refitted.ROWS
+
+
+@pytest.mark.timeout(300)
+def test_a_script_that_decides_between_fits_goes_one_way_everywhere(begin):
+    """Also in a process that comes late; one round the chief leaves by an exception, which the script catches."""
+    job = begin("--ps", "1", "--workers", "1", command=("python", str(SCRIPTS / "deciding.py")))
+    job.until(lambda: "round 3" in job.log("chief-0"), "the fourth round")
+    assert job.scale(workers=2).outcome == "committed"
+    job.until(lambda: "round 4" in job.log("worker-1"), "the fifth round of who comes late")
+    job.kill("worker-0")
+    assert job.end(240) == 0, job.tails()
+    told = {
+        role: [line.partition("SAYS ")[2] for line in job.log(role).splitlines() if "SAYS" in line][-deciding.LINES :]
+        for role in ("chief-0", "worker-0", "worker-1")
+    }
+    assert len(told["chief-0"]) == deciding.LINES and "left" in told["chief-0"][2], told
+    assert told["chief-0"] == told["worker-0"] == told["worker-1"], told
+    assert job.summary()["data"]["lost"] == 0
 
 
 def trained_in(job: RealJob, number: int) -> int:

@@ -3,9 +3,9 @@
 All processes run the whole script, and would write the same plot, table or array over one another. What Python's `open` is
 asked to write, and what is copied, goes into `workers/NAME` of the run directory instead, under its whole path, with a line;
 what this process has written so it also reads, renames and removes there. What the worker has not written it neither renames
-nor removes: the chief does, and makes directories. A script whose text names the variables that tell processes apart is left
-alone: it knows of the others. So are temporary files, hidden ones of the user (caches), and what is no file. Keras's and
-TensorFlow's own ways to save a model are `turns`.
+nor removes: the chief does, and it alone makes directories. A script whose text names the variables that tell processes apart
+is left alone: it knows of the others. So are temporary files, hidden ones of the user (caches), and what is no file. Keras's
+and TensorFlow's own ways to save a model are `turns`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class Redirected:
 
     def _make_directory(self, original: Callable[..., Any], path: Any, mode: int = 0o777, **words: Any) -> Any:
         found = self._path(path, words)
-        if found is not None and mode != _OF_THE_USER_ALONE and self._wait(found):
+        if found is not None and mode != _OF_THE_USER_ALONE:
+            if not self._wait(found):  # made here it would be in the way of a chief that comes to it later
+                log.info("%s is not made here: the chief does, or has no need of it", found)
             return None
         result = original(path, mode, **words)
         if found is not None:

@@ -1,7 +1,9 @@
 """Who writes files of the model: the chief. In other processes whatever saves it does nothing but wait until the chief has.
 
 Methods and functions of Keras, and those of TensorFlow that take a model: `tf.saved_model.save`, `tf.train.Checkpoint`,
-`tf.train.CheckpointManager`. What the script then reads is the chief's.
+`tf.train.CheckpointManager`. What the script then reads is the chief's. What is saved before the first `fit` is, too, though
+nothing of it is on a PS yet: else all processes would write it at once. And between two calls of `fit` the chief evaluates for
+all, for a script decides by that.
 """
 
 from __future__ import annotations
@@ -29,19 +31,25 @@ PARTS_MAX = 100_000
 
 
 class Turns:
-    """Of one process."""
+    """Of one process.
 
-    def __init__(self, door: Door, fitting: Fitting, milestones: Milestones, chief: bool) -> None:
+    Args:
+      aware: the script tells its process from others.
+    """
+
+    def __init__(self, door: Door, fitting: Fitting, milestones: Milestones, chief: bool, aware: bool) -> None:
         self._door, self._fitting, self._milestones, self._chief = door, fitting, milestones, chief
+        self._aware = aware
         self._saving = threading.local()
 
-    def take(self, thing: Any, save: Callable[[], Any], what: str, instead: Callable[[], Any]) -> Any:
+    def take(self, thing: Any, save: Callable[[], Any], what: str, instead: Callable[[], Any], path: Any = None) -> Any:
         """What `save` gives, where this process saves.
 
         Args:
           thing: that is saved: a model, or what has one.
           what: it is, in words.
           instead: gives what a script gets that need not save.
+          path: under which it is saved; None: nobody knows.
         """
         if getattr(self._saving, "here", False):  # what saves calls something else that saves
             return save()
@@ -49,21 +57,32 @@ class Turns:
         if of_job and self._fitting.is_past:
             return instead()  # what was saved then is there, or is lost
         waited_for = of_job and not self._fitting.is_under_way  # else the epochs keep the processes together
+        name = f"{what} {_path(path)}"
         if self._chief or not of_job:
+            there = waited_for and self._milestones.made_before and os.path.exists(_path(path))
             self._saving.here = True
             try:
-                return save()
+                return instead() if there else save()
             finally:
                 self._saving.here = False
                 if waited_for:
-                    self._milestones.made()  # also in vain: others would wait, and the script may go on without it
+                    self._milestones.saved(name)  # also in vain: others would wait, and the script may go on without it
         log.info("%s is not saved here: all processes would write the same file, and the chief does", what)
         if waited_for:
-            self._milestones.wait()
+            self._milestones.wait_saved(name)
         return instead()
 
+    def result(self, model: Any, measure: Callable[[], Any]) -> Any:
+        """What `evaluate` gives."""
+        if self._aware or not self._fitting.ended_together or not self._trains(model):
+            return measure()
+        if self._chief:
+            return self._milestones.measured(measure, self._fitting.trained_last)
+        return self._milestones.result(measure)
+
     def is_of_job(self, thing: Any) -> bool:
-        """Whether there is something in it that the job trains."""
+        """Whether there is something in it that the job trains, or, before the first `fit`, that it could."""
+        early = not (self._fitting.has_begun or self._aware)
         seen: set[int] = set()
         left = [thing]
         while left and len(seen) < PARTS_MAX:
@@ -71,7 +90,7 @@ class Turns:
             if id(one) in seen:
                 continue
             seen.add(id(one))
-            if isinstance(one, tf.keras.Model) and self._trains(one):
+            if isinstance(one, tf.keras.Model) and (early or self._trains(one)):
                 return True
             if isinstance(one, tf.Variable):
                 if eager.has_handle(one) and ownership.key(one) in self._door.steps.shared:
@@ -98,26 +117,32 @@ def of_tensorflow(turns: Turns, undo: ExitStack) -> None:
     """TensorFlow's functions that save a model among other things, until `undo` is left."""
 
     def save_model(original: Callable[..., Any], obj: Any, *args: Any, **words: Any) -> Any:
-        return turns.take(obj, lambda: original(obj, *args, **words), "a SavedModel", lambda: None)
+        path = args[0] if args else words.get("export_dir")
+        return turns.take(obj, lambda: original(obj, *args, **words), "a SavedModel", lambda: None, path)
 
     def write(original: Callable[..., Any], self: Any, file_prefix: Any, *args: Any, **words: Any) -> Any:
         def instead() -> str:
             return os.fspath(file_prefix)
 
-        return turns.take(self, lambda: original(self, file_prefix, *args, **words), "a checkpoint", instead)
+        return turns.take(
+            self, lambda: original(self, file_prefix, *args, **words), "a checkpoint", instead, file_prefix
+        )
 
     def save(original: Callable[..., Any], self: Any, file_prefix: Any, *args: Any, **words: Any) -> Any:
         def instead() -> str:
             return f"{os.fspath(file_prefix)}-{int(self.save_counter.assign_add(1))}"
 
-        return turns.take(self, lambda: original(self, file_prefix, *args, **words), "a checkpoint", instead)
+        return turns.take(
+            self, lambda: original(self, file_prefix, *args, **words), "a checkpoint", instead, file_prefix
+        )
 
     def manage(original: Callable[..., Any], self: Any, *args: Any, **words: Any) -> Any:
         def instead() -> str | None:
             self.checkpoint.save_counter.assign_add(1)
             return tf.train.latest_checkpoint(self.directory)
 
-        return turns.take(self.checkpoint, lambda: original(self, *args, **words), "a checkpoint", instead)
+        kept = self.directory  # which has others in it
+        return turns.take(self.checkpoint, lambda: original(self, *args, **words), f"a checkpoint in {kept}", instead)
 
     manager = tf.train.CheckpointManager
     for owner, name, around in (
@@ -131,6 +156,14 @@ def of_tensorflow(turns: Turns, undo: ExitStack) -> None:
         own = getattr(manager, name)
         setattr(manager, name, property(_of_chief(turns, own, found)))
         undo.callback(setattr, manager, name, own)
+
+
+def _path(path: Any) -> str:
+    """Empty: it is none."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        return ""
 
 
 def _of_chief(turns: Turns, own: property, found: Callable[[str], Any]) -> Callable[[Any], Any]:

@@ -76,6 +76,11 @@ class Counted:
         return self._steps.complete
 
     @property
+    def epoch(self) -> int:
+        """Of the step that was given last."""
+        return self._steps.epoch
+
+    @property
     def ended(self) -> bool:
         return self._steps.ended
 

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from deeprec_ext.data.feeder import Feeder
+from deeprec_ext.elastic.agent.alike import ALIKE
 from deeprec_ext.elastic.agent.causes import INPUT, causes
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.keras.leased import figures
@@ -143,6 +144,12 @@ class Epochs:
         self._logs: Any = None  # of the last step
         self._own = b""  # what this process has seen of the epoch
         self._catching_up = True
+        self.lived = False
+        """An epoch was not over when this process came to it."""
+        self._turn = threading.Condition()
+        self._in_epoch, self._closed = -1, False
+        self.left: Callable[[], None] = lambda: None
+        """Raises what the chief has left this `fit` by."""
         self.begins: Callable[[], None] = lambda: None
         self.ends: Callable[[], None] = lambda: None
         """What the input has to hear at the beginning of an epoch, and when its batches are trained."""
@@ -152,8 +159,12 @@ class Epochs:
     # -- for the callbacks
 
     def begin(self, epoch: int) -> None:
-        self.begins()
         self._epoch = epoch - self._first
+        with ALIKE.together(f"begins {self._source.name} {self._epoch}"):
+            self.begins()
+        with self._turn:
+            self._in_epoch = self._epoch
+            self._turn.notify_all()
         self._records, self._logs, self._own, self.over = 0, None, b"", False
         if not self._begun:
             self._begin_fit()
@@ -161,6 +172,7 @@ class Epochs:
             self._until(pb.EpochRequest(epoch=self._epoch), lambda reply: True)
             self._catching_up = self._epoch < len(self._came_to)
         self.over = self.replayed = self.past
+        self.lived = self.lived or not self.past
 
     @property
     def past(self) -> bool:
@@ -169,7 +181,8 @@ class Epochs:
 
     def finish(self, model: Any, logs: dict[str, Any]) -> bool:
         """The epoch ends: its figures here become those of the job. Returns whether all stop now, as the chief says."""
-        self.ends()
+        with ALIKE.together(f"ends {self._source.name} {self._epoch}"):
+            self.ends()
         if not self.past and (self._dry or not self.over):  # a callback has stopped this process within the epoch
             return False
         if not self.past:
@@ -222,7 +235,10 @@ class Epochs:
         """`fit` ends here, also with an error: what is leased and not trained is for the others."""
         self.over = True
         self._drop_ticket()
-        self._batches = None
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+        self._batches, self._make = None, _nothing
         if self._claimed:
             self._source.finish()
             self._source.release()
@@ -288,6 +304,19 @@ class Epochs:
             return True
         self._drop_ticket()
         return False
+
+    def in_turn(self, numbers: Iterator[Any]) -> Iterator[Any]:
+        """Numbers of steps, each once its epoch has begun here: the input may be another one then."""
+        for one in numbers:
+            if not self._wait_turn(self._source.epoch):
+                return
+            yield one
+
+    def _wait_turn(self, epoch: int) -> bool:
+        """Until this process is in an epoch; False: `fit` ends before."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._closed or self._in_epoch >= epoch)
+            return not self._closed
 
     @property
     def own_input(self) -> bool:
@@ -434,7 +463,9 @@ class Epochs:
             self._source.rest()
 
     def _look(self) -> None:
-        """While nobody trains, nobody would notice that the model is lost, nor restore it."""
+        """While nobody trains, nobody would notice that the model is lost, nor restore it; nor that the chief is not here."""
+        if not self._home.chief:
+            self.left()
         if self._home.generation != self._generation:
             self._generation = self._home.generation
             self._model.recover()
@@ -480,6 +511,10 @@ class Epochs:
             request.came_to.extend(json.dumps(one) for one in self._came_to[request.first :])
         reply: pb.EpochReply | None = self._home.inputs.end_of_epoch(request)
         return reply
+
+
+def _nothing() -> Iterator[Any]:
+    return iter(())
 
 
 def _records(batch: Any) -> int:

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext import env
 from deeprec_ext.data import streams
 from deeprec_ext.data.dataset import reads_of
 from deeprec_ext.data.plan import Plan
+from deeprec_ext.elastic.agent.alike import ALIKE
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph.marks import DIVIDED, parse
 from deeprec_ext.graph.sources import source_of_dataset
@@ -121,6 +123,10 @@ class Fitting:
         self._home, self._model, self._milestones = home, model, milestones
         self._count = self._under_way = 0
         self._told_of_batches = self._begun = False
+        self.ended_together = False
+        """The last `fit` was one of the job, in which all have its end."""
+        self.trained_last = False
+        """And the job trained in it while this process was in it: else all of it was over before."""
         self._running: dict[int, Epochs] = {}
         self._fitted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._read: list[RowReader] = []  # of calls of `fit` that have ended, with arrays that nobody needs
@@ -153,13 +159,22 @@ class Fitting:
         """As Keras's `fit`, with records leased where they can be."""
         self._home.asked_to_train = self._begun = True  # there may be nothing left for it
         self._under_way += 1
+        self._milestones.begins()
+        self.ended_together = False
+        left: BaseException | None = None
         try:
-            return self._fit(original, model, args, kwargs)
+            with ALIKE.apart("" if self._home.chief else f"{env.role()} {env.index()}"):
+                return self._fit(original, model, args, kwargs)
+        except BaseException as error:
+            left = error
+            raise
         finally:
             self._under_way -= 1
+            self._milestones.ends(left)
 
     def tell_of_batches(self) -> None:
         """The script calls `train_on_batch`: what it trains is nobody's to divide."""
+        ALIKE.end("" if self._home.chief else f"{env.role()} {env.index()}")
         if self._home.chief and not self._told_of_batches:
             self._told_of_batches = True
             self._home.notice(
@@ -191,6 +206,8 @@ class Fitting:
         words.pop(next(iter(words)))
         as_given = dict(words)
         self._tell_of_weights(model, words.get("callbacks"))
+        while self._read:
+            self._read.pop().release()
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
@@ -358,8 +375,6 @@ class Fitting:
         self, original: Callable[..., Any], model: Any, words: dict[str, Any], wanted: Asked, found: Input
     ) -> Any:
         home, inputs = self._home, self._home.inputs
-        while self._read:
-            self._read.pop().release()
         records = streams.shared(found.plan, inputs) if found.plan is not None else None
         source: Any = records
         if wanted.steps is not None:
@@ -371,7 +386,7 @@ class Fitting:
 
         def make() -> Any:
             if found.of_steps is not None:
-                return found.of_steps(source.batches(None))
+                return found.of_steps(epochs.in_turn(source.batches(None)))
             batches = found.make(records) if found.make is not None else None
             return source.batches(batches) if wanted.steps is not None else batches
 
@@ -380,6 +395,7 @@ class Fitting:
             home, self._model, source, make, found.spec, wanted.first, passes, found.reads, found.one_by_one,
             wanted.steps if found.own and _in_one_order(words["x"]) else None,
         )  # fmt: skip
+        epochs.left = self._milestones.left
         if found.of_steps is not None:
             epochs.begins, epochs.ends = hooks_of(words["x"])
         verbose = _verbose(words.get("verbose", "auto"))
@@ -432,11 +448,11 @@ class Fitting:
                 self._model.forget()
             else:
                 self._model.pass_on()  # what callbacks have written at the end of the training, the best weights perhaps
-            self._milestones.made()
         else:
             self._model.forget()
-            self._milestones.wait()
+            self._milestones.wait_end()
             self._model.changed()
+        self.ended_together, self.trained_last = True, epochs.lived
         return result
 
 

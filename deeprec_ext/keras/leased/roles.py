@@ -35,6 +35,19 @@ PROGRESS = ("ProgbarLogger",)
 and fails where there was none: in a process that comes late, or to which others have left nothing."""
 
 
+class Told(dict):  # type: ignore[type-arg]
+    """Figures that the chief has told of, which stay: a callback that measures by itself does so in each process, perhaps when
+    others have trained on, and all shall decide by what the chief's has measured."""
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        if name not in self:
+            super().__setitem__(name, value)
+
+    def update(self, *args: Any, **words: Any) -> None:
+        for name, value in dict(*args, **words).items():
+            self[name] = value
+
+
 def has(callbacks: Any, names: Sequence[str]) -> bool:
     """Whether there is one of Keras's with such a name."""
     return any(is_one_of(one, names) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
@@ -102,10 +115,20 @@ def job_callbacks(epochs: Epochs, callbacks: Any, model: Any, progress: bool, pa
 def _kind() -> Any:
     """Made when it is wanted: this module is imported while Keras is."""
 
+    class Last(tf.keras.callbacks.Callback):  # type: ignore[misc]
+        """Sees what the others have made of the figures of an epoch."""
+
+        _supports_tf_logs = True  # else Keras would convert those of each batch, for it alone
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.logs = {} if logs is None else logs
+
     class JobCallbacks(tf.keras.callbacks.CallbackList):  # type: ignore[misc]
         def __init__(self, job: Epochs, callbacks: Any, model: Any, **words: Any) -> None:
             self._epochs, self._fitted, self._told, self._batches = job, model, False, 0
             super().__init__(callbacks, model=model, **words)
+            self._last = Last()
+            self.callbacks.append(self._last)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epochs.begin(epoch)
@@ -114,9 +137,10 @@ def _kind() -> Any:
             self._epochs.go_on()
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            self._epochs.within_batch, self._epochs.stepped = True, False
+            self._epochs.within_batch, self._epochs.stepped = False, False
             if self._epochs.ready():  # else there is no batch, of which nobody shall hear
                 super().on_train_batch_begin(batch, logs)
+            self._epochs.within_batch = True
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._epochs.within_batch = False
@@ -138,7 +162,13 @@ def _kind() -> Any:
             unknown = [one for one in self.callbacks if is_one_of(one, PROGRESS) and one.target is None]
             for bar in unknown:
                 bar.target = bar.progbar.target = max(1, self._batches)
-            super().on_epoch_end(epoch, logs)
+            if self._epochs.past:
+                logs = Told(logs)
+                for one in self.callbacks:
+                    one.on_epoch_end(epoch, logs)
+            else:
+                super().on_epoch_end(epoch, logs)
+                logs = self._last.logs
             for bar in unknown:
                 bar.target = None
             self._epochs.conclude(logs, bool(self._fitted.stop_training))

@@ -220,7 +220,9 @@ def test_what_is_written_at_the_end_of_a_fit_is_written_once_though_the_chief_be
 
     monkeypatch.setattr(entry.env, "workdir", lambda: str(tmp_path))
     if ended:
-        Milestones(tmp_path, True, threading.Event()).made()
+        before = Milestones(tmp_path, True, threading.Event())
+        before.begins()
+        before.ends()
     door = elastic()
     door.trainer.ended.of["fit 1"] = ends = Ends()
     ends.came_to, ends.begun = [json.dumps({"logs": {"loss": 1.0}, "stop": False})], True

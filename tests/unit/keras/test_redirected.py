@@ -132,12 +132,15 @@ def test_the_chief_makes_directories_and_renames_files_and_a_worker_waits_for_it
     assert (script / "plots").is_dir() and not (own_of(own, script) / "plots" / "one.png").exists()
 
 
-def test_a_directory_that_the_chief_does_not_make_the_worker_makes(of, monkeypatch):
-    script, _, _ = of
+def test_a_directory_that_the_chief_does_not_make_is_not_made_in_its_way(of, monkeypatch):
+    script, own, _ = of
     monkeypatch.setattr(redirected, "WAIT_SECONDS", 0.2)
     (script / "mine").mkdir()
     os.makedirs(script / "mine" / "too", exist_ok=True)
-    assert (script / "mine" / "too").is_dir()
+    (script / "mine" / "too" / "figures.json").write_text("the worker's")
+    assert not (script / "mine").exists()
+    assert (own_of(own, script) / "mine" / "too" / "figures.json").read_text() == "the worker's"
+    assert (script / "mine" / "too" / "figures.json").read_text() == "the worker's"
 
 
 def test_copies_are_the_workers_own(of):
@@ -230,7 +233,7 @@ def test_names_that_no_other_process_has_are_not_waited_for(of, monkeypatch):
     assert not list(script.iterdir())
     monkeypatch.setattr(redirected, "WAIT_SECONDS", 0.5)
     os.makedirs(script / f"of {os.getpid()}" / "a" / "b")
-    assert (script / f"of {os.getpid()}" / "a" / "b").is_dir() and time.monotonic() - began < 10
+    assert not (script / f"of {os.getpid()}").exists() and time.monotonic() - began < 10
 
 
 def test_left_alone_is_what_is_no_output_of_the_script(of, tmp_path):
