@@ -35,7 +35,7 @@ JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 LARGE_TESTS = tests/unit/elastic tests/unit/keras
 KERAS_TESTS := $(sort $(shell find tests/unit/keras -name 'test_*.py'))
 LARGE_PARTS = tests/unit/elastic '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
-KERAS_LATEST = $(addprefix tests/unit/keras/test_,fit.py epochs.py arrays.py own_steps.py counted.py slices.py after_training.py)
+KERAS_LATEST = $(addprefix tests/unit/keras/test_,fit.py epochs.py arrays.py own_steps.py counted.py slices.py after_training.py deciding.py)
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=
 

@@ -20,6 +20,7 @@ from deeprec_ext.keras.door import Door, WentBackError
 from deeprec_ext.keras.files.redirected import Redirected, is_aware
 from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.leased.fitting import Fitting
+from deeprec_ext.keras.leased.roles import MeasuresError
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.opening import Monitored
 from deeprec_ext.keras.refusing import other_backend, refusal
@@ -54,8 +55,8 @@ def install(module: Any, trainer: Any, generation: int) -> None:
 
     def discarded(names: Sequence[str]) -> None:
         trainer.notice(
-            "worker-writes", f"a worker writes into variables of the model ({few(sorted(names), 3)}); that was left out",
-            "set or load weights in every process: the chief's count", mended=True,
+            "worker-writes", f"what a worker writes into variables of the model is left out ({few(sorted(names), 3)})",
+            "none needed where the script does so in every process: what the chief writes counts", mended=True,
         )  # fmt: skip
 
     door = Door(
@@ -93,6 +94,11 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
             trainer.refused(reason)
             raise RefusedError(reason)
 
+    def measures() -> None:
+        """Raises MeasuresError."""
+        if fitting.is_past:
+            raise MeasuresError
+
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
             if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
@@ -113,7 +119,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
             if kind == "train":
                 steps = Steps(door, model, kind, lambda: fitting.epochs(model))
             else:
-                steps = Steps(door, model, kind, otherwise=otherwise)
+                steps = Steps(door, model, kind, otherwise=otherwise, begins=measures)
             setattr(model, name, steps)
             return steps
 
@@ -173,9 +179,14 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
         keras_classes.wrap_model(module, name, load)
     keras_classes.wrap_saving(module, "load_model", load)
     undo = ExitStack()
-    if directory is not None and not trainer.chief and not is_aware():
+    if directory is not None and not is_aware():
         place = directory / "workers" / f"{env.role()}-{env.index()}"
-        undo.callback(Redirected(place, lambda: fitting.has_begun).begin())
+        of_worker, late = not trainer.chief, milestones.begun_before
+        redirected = Redirected(
+            place, lambda: of_worker and fitting.has_begun, lambda: late and not fitting.has_begun
+        )  # fmt: skip
+        if of_worker or late:
+            undo.callback(redirected.begin())
     of_tensorflow(turns, undo)
     undo.callback(eager.calls_by(door.windows.function))
     return undo.close

@@ -63,6 +63,8 @@ class Milestones:
         self._most, self._of = tuple(before.get("most", (0, 0))), before.get("of", 0)
         self._results_before: dict[str, Any] = before.get("results", {})
         self._seen_left: dict[str, float] = {}
+        self.begun_before = before.get("begun", 0) > 0
+        """A chief was in its first `fit` when this process came: what its script has written before that is whole."""
         if chief:
             self._tell()  # also of one that begins again, with another count than before
 

@@ -27,6 +27,8 @@ def resolve_command(words: Sequence[str]) -> tuple[str, ...]:
     if found is None:
         if program.endswith(".py") and Path(program).is_file():
             raise UsageError(f"{program} is no program by itself; write: deeprec-ext run -- python {program}")
+        if Path(program).is_dir():
+            raise UsageError(f"{program} is a directory; of a run it is given so: --workdir {program}")
         raise UsageError(f"{program}: no such program; check the name, or give its path")
     if os.path.basename(found).startswith("python"):
         script = script_of(words)

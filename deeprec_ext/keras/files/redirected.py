@@ -1,4 +1,5 @@
-"""Files that the script of a worker writes once it has called `fit`: below a directory of the worker's own.
+"""Files that the script of a worker writes once it has called `fit`, and those that are there when a process comes late: below
+a directory of its own.
 
 All processes run the whole script, and would write the same plot, table or array over one another. What Python's `open` is
 asked to write, and what is copied, goes into `workers/NAME` of the run directory instead, under its whole path, with a line;
@@ -6,6 +7,9 @@ what this process has written so it also reads, renames and removes there. What 
 nor removes: the chief does, and it alone makes directories. A script whose text names the variables that tell processes apart
 is left alone: it knows of the others. So are temporary files, hidden ones of the user (caches), and what is no file. Keras's
 and TensorFlow's own ways to save a model are `turns`.
+
+Before `fit` each process writes what it then reads (tables, records), as all begin at once. Who comes late, or again, would
+write over what others are reading: what is there by then it leaves alone.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from deeprec_ext.tf_private.wrapping import wrapper
 
@@ -50,10 +57,14 @@ class Redirected:
     Args:
       place: the directory; it is made when it is wanted.
       fitted: whether the script has called `fit`.
+      late: whether it has not, but that of the chief has.
     """
 
-    def __init__(self, place: Path, fitted: Callable[[], bool]) -> None:
-        self._place, self._fitted = os.path.abspath(place), fitted
+    def __init__(self, place: Path, fitted: Callable[[], bool], late: Callable[[], bool] = lambda: False) -> None:
+        self._place, self._fitted, self._late = os.path.abspath(place), fitted, late
+        self._temporary = os.path.join(
+            os.path.realpath(tempfile.gettempdir()), ""
+        )  # asked for the first time it writes
         self._moved: dict[str, str] = {}
         self._told: set[str] = set()
         self._made: list[str] = []  # directories that nobody else has
@@ -67,7 +78,8 @@ class Redirected:
             (os, "rename"): self._rename, (shutil, "move"): self._rename, (os, "remove"): self._remove,
             (os, "unlink"): self._remove, (os, "rmdir"): self._remove, (shutil, "rmtree"): self._remove_tree,
             (os, "mkdir"): self._make_directory, (shutil, "copyfile"): self._copy, (shutil, "copy"): self._copy,
-            (shutil, "copy2"): self._copy, (shutil, "copytree"): self._copy_tree,
+            (shutil, "copy2"): self._copy, (shutil, "copytree"): self._copy_tree, (np, "savetxt"): self._save_text,
+            (tf.io.TFRecordWriter, "__init__"): self._write_records,
         }  # fmt: skip
         if sys.version_info < (3, 11):  # they keep the functions that there were when they were imported
             around.update({(pathlib.Path, name): of_path for name, of_path in _OF_PATHS.items()})
@@ -92,6 +104,15 @@ class Redirected:
         if os.path.exists(path) and not os.path.isfile(path) and path not in self._moved:
             return original(file, mode, *args, **words)
         return original(self._target(path, keeps="w" not in mode), mode, *args, **words)
+
+    def _save_text(self, original: Callable[..., Any], fname: Any, *args: Any, **words: Any) -> Any:
+        """NumPy makes the file, and then looks whether it is there."""
+        path = self._path(fname) if isinstance(fname, (str, os.PathLike)) else None
+        return original(fname if path is None else self._target(path, keeps=False), *args, **words)
+
+    def _write_records(self, original: Callable[..., Any], writer: Any, path: Any, *args: Any, **words: Any) -> None:
+        found = self._path(path)
+        original(writer, path if found is None else self._target(found, keeps=False), *args, **words)
 
     def _copy(self, original: Callable[..., Any], src: Any, dst: Any, *args: Any, **words: Any) -> Any:
         before, after = self._path(src), self._path(dst)
@@ -173,7 +194,7 @@ class Redirected:
             self._inside
             or isinstance(file, int)
             or threading.current_thread() is not self._thread
-            or not self._fitted()
+            or not (self._fitted() or self._late())
             or any((words or {}).get(name) is not None for name in ("dir_fd", "src_dir_fd", "dst_dir_fd"))
         ):
             return None
@@ -181,17 +202,18 @@ class Redirected:
             path = os.path.abspath(os.fsdecode(file))
         except TypeError:
             return None
+        if not self._fitted() and path not in self._moved and not os.path.exists(path):
+            return None
         return None if self._is_left_alone(path) else path
 
     def _is_left_alone(self, path: str) -> bool:
         home = os.path.relpath(path, os.path.expanduser("~"))
         hidden = home.startswith(".") and not home.startswith("..")
-        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
         own = (os.path.join(self._place, ""), *self._made)
         return (
             hidden
             or os.path.join(path, "").startswith(own)
-            or os.path.realpath(path).startswith((*_NO_FILES, temporary))
+            or os.path.realpath(path).startswith((*_NO_FILES, self._temporary))
         )
 
     def _leave(self, path: str, what: str) -> None:

@@ -420,7 +420,7 @@ class Fitting:
         else:
             words.update(
                 x=_stand_in(found.spec), y=None, sample_weight=None, batch_size=None, class_weight=None,
-                validation_split=0.0,
+                validation_split=0.0, shuffle=False,
             )  # fmt: skip
         if found.spec is not None or not words.get(
             "class_weight"

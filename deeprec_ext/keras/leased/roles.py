@@ -3,7 +3,7 @@
 The chief runs all of them, and the validation. Those of Keras that write files, or all weights, run in no other process.
 Everybody else's, those of the script among them, run in every process: for each batch with what this process has seen, at the
 end of an epoch with the figures of the job, validation included. So EarlyStopping and ReduceLROnPlateau come to the same
-everywhere; where a callback of the chief stops the training, all stop.
+everywhere; where a callback of the chief stops the training at the end of an epoch, all stop, and nobody else's does.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ SWAPS = ("SwapEMAWeights",)
 PROGRESS = ("ProgbarLogger",)
 """Keras's progress bar. Where nobody says how many batches an epoch has, it takes those of the first one for the number of all,
 and fails where there was none: in a process that comes late, or to which others have left nothing."""
+
+
+class MeasuresError(BaseException):
+    """A callback measures the model at the end of an epoch that the others have had before: it would see what the model is now,
+    and take it for that epoch's. No `except Exception` of the script's is to catch it."""
 
 
 class Told(dict):  # type: ignore[type-arg]
@@ -126,6 +131,7 @@ def _kind() -> Any:
     class JobCallbacks(tf.keras.callbacks.CallbackList):  # type: ignore[misc]
         def __init__(self, job: Epochs, callbacks: Any, model: Any, **words: Any) -> None:
             self._epochs, self._fitted, self._told, self._batches = job, model, False, 0
+            self._left_out: set[str] = set()
             super().__init__(callbacks, model=model, **words)
             self._last = Last()
             self.callbacks.append(self._last)
@@ -163,9 +169,10 @@ def _kind() -> Any:
             for bar in unknown:
                 bar.target = bar.progbar.target = max(1, self._batches)
             if self._epochs.past:
-                logs = Told(logs)
+                logs, before = Told(logs), self._fitted.stop_training
                 for one in self.callbacks:
-                    one.on_epoch_end(epoch, logs)
+                    self._end_of_past(one, epoch, logs)
+                self._fitted.stop_training = before  # the chief's have decided
             else:
                 super().on_epoch_end(epoch, logs)
                 logs = self._last.logs
@@ -177,6 +184,15 @@ def _kind() -> Any:
             if self._fitted.stop_training or epoch + 1 >= self.params["epochs"]:  # else when the next one has begun
                 self._epochs.tell()
             self._epochs.replayed = False
+
+        def _end_of_past(self, callback: Any, epoch: int, logs: Told) -> None:
+            try:
+                callback.on_epoch_end(epoch, logs)
+            except MeasuresError:
+                name = type(callback).__name__
+                if name not in self._left_out:
+                    self._left_out.add(name)
+                    log.info("%s measures the model by itself, and is left out of epochs that are over", name)
 
         def on_train_end(self, logs: Any = None) -> None:
             self._epochs.tell()  # where Keras has ended by itself

@@ -195,6 +195,36 @@ def test_what_a_callback_measures_is_what_the_chiefs_has_measured(elastic, chief
     assert history["val_auc"] == [0.25 if chief else 0.5] and history["loss"] == [0.25 if chief else 1.0]
 
 
+class Patient(keras.callbacks.Callback):
+    """Measures by itself, and loses patience."""
+
+    def __init__(self):
+        super().__init__()
+        self.measured = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.measured.append((epoch, self.model.predict(X[:2], verbose=0)))
+        self.model.stop_training = True
+
+
+class Stops(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_callbacks_that_measure_have_no_part_in_epochs_that_are_over_and_stop_nothing(elastic, chief):
+    door = elastic(chief=chief)
+    ends = door.trainer.ended.of["fit 1"] = Ends()
+    ends.begun = True
+    ends.came_to = [json.dumps({"logs": {"loss": 1.0}, "stop": False})] * (2 if chief else 3)
+    model = models.dense()
+    model.compile("sgd", "mse")
+    patient = Patient()
+    history = model.fit(X, Y, epochs=5 if chief else 3, callbacks=[patient, Stops()], verbose=0)
+    assert history.epoch == [0, 1, 2] and [epoch for epoch, _ in patient.measured] == ([2] if chief else [])
+
+
 @pytest.mark.parametrize("chief", [True, False])
 def test_between_two_fits_the_chief_evaluates_for_all(elastic, shared, chief):
     other = Milestones(shared, True, threading.Event())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deeprec_ext.keras.files import redirected
 from deeprec_ext.keras.files.redirected import Redirected
@@ -267,3 +268,42 @@ def test_a_script_that_tells_processes_apart_is_left_alone(tmp_path, text, aware
     assert (
         subprocess.run([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(root)}).returncode == aware
     )
+
+
+@pytest.fixture
+def late(tmp_path):
+    """Of a process that comes when others train: its script has not called `fit`."""
+    script, fitted = tmp_path / "script", [False]
+    script.mkdir()
+    (script / "train.csv").write_text("what others read")
+    undo = Redirected(tmp_path / "own", lambda: False, lambda: not fitted[0]).begin()
+    yield script, fitted
+    undo()
+
+
+def test_who_comes_late_writes_over_nothing_that_is_there(late, tmp_path):
+    script, fitted = late
+    with open(script / "train.csv", "w") as file:
+        file.write("once more")
+    (script / "new.csv").write_text("new")
+    assert (script / "train.csv").read_text() == "once more"  # its own
+    shutil.rmtree(script)
+    script.mkdir()
+    os.remove(script / "new.csv")
+    (script / "too").mkdir()
+    fitted[0] = True
+    assert (script / "train.csv").read_text() == "what others read"
+    assert (script / "new.csv").read_text() == "new" and (script / "too").is_dir()
+    (script / "train.csv").write_text("after fit")  # as the chief does
+    assert (script / "train.csv").read_text() == "after fit"
+
+
+def test_records_and_text_of_arrays_are_the_workers_own(of):
+    script, own, _ = of
+    np.savetxt(str(script / "array.csv"), np.eye(2))
+    np.savetxt(script / "array.txt", np.eye(2))
+    with tf.io.TFRecordWriter(str(script / "records")) as writer:
+        writer.write(b"record")
+    assert not list(script.iterdir())
+    assert {one.name for one in own_of(own, script).iterdir()} == {"array.csv", "array.txt", "records"}
+    assert np.loadtxt(own_of(own, script) / "array.csv").tolist() == np.eye(2).tolist()
