@@ -87,7 +87,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     yield "StopAtStepHook", lambda: v1.train.StopAtStepHook(num_steps=1), "_last_step _num_steps"
     yield (
         "CheckpointSaverHook", lambda: v1.train.CheckpointSaverHook(tempfile.gettempdir(), save_steps=1),
-        "_listeners _save_path",
+        "_listeners _save _save_path",
     )  # fmt: skip
     yield "tf.function", _attributes, "_XlaMustCompile _lower_using_switch_merge _noinline"
     yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"

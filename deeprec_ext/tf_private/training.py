@@ -60,7 +60,7 @@ def after_steps_of_savers(tell: Callable[[Callable[[], Any]], None]) -> None:
 
         def save() -> None:
             session = run_context.session
-            self._save(session, int(session.run(self._global_step_tensor)))
+            self._save(session, int(session.run(v1.train.get_global_step(session.graph))))
 
         tell(save)
 

@@ -80,7 +80,8 @@ def test_of_each_model_of_a_script_each_row_is_trained_once_an_epoch(begin):
 
 @pytest.mark.timeout(400)
 def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin):
-    """It goes back to the first checkpoint, of step 0, or of a minute: no epoch that is trained again is taken for over."""
+    """It goes back to its last checkpoint: no epoch that is trained again is taken for over. Steps that others made while it was
+    written are in it, and nobody knows."""
     command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.01")
     first = begin("--ps", "1", "--workers", "1", command=command)
     first.until(
@@ -96,7 +97,9 @@ def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin)
     [restored] = second.events("restored")
     ended = [one["number"] for one in second.events("epoch_ended") if one["sequence"] > restored["sequence"]]
     over = restored["data"]["fit 1"]["epoch"]
-    assert ended == [*range(over, 3)] and (times(second) == 3).all()
+    counted = times(second)
+    assert ended == [*range(over, 3)]
+    assert counted.min() == 3 and (counted - 3).sum() <= second.summary()["data"]["repeated"]
     told = [each for each in epochs(second) if len(each) == 3]
     assert len(told) == 2, "the chief and the worker of the second run"
 
