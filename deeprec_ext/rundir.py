@@ -14,6 +14,9 @@ from typing import IO, Any
 from deeprec_ext.errors import UsageError
 from deeprec_ext.wholefiles import write_json
 
+DONE_BY_SCRIPT = "done-by-script"
+"""How far the chief's script has come (`keras.milestones`)."""
+
 OWNER_ALONE = 0o700
 _OTHERS = 0o077
 _OURS = (
@@ -57,6 +60,13 @@ class RunDirectory:
     @property
     def summary(self) -> Path:
         return self.path / "summary.json"
+
+    def begin_script_again(self) -> None:
+        """Of a run that goes on: all scripts begin anew, and of what the last ones have come to what was measured stays."""
+        path = self.path / DONE_BY_SCRIPT
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            known = json.loads(path.read_text())
+            write_json(path, {"before": {**known.get("before", {}), **known.get("results", {})}})
 
     @property
     def certificates(self) -> Path:

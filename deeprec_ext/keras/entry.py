@@ -21,6 +21,7 @@ from deeprec_ext.keras.files.redirected import Redirected, is_aware
 from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.leased.roles import MeasuresError
+from deeprec_ext.keras.milestones import NAME as milestones_name
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.opening import Monitored
 from deeprec_ext.keras.refusing import other_backend, refusal
@@ -101,6 +102,8 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
 
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+            if kind != "train" and fitting.has_fitted(model):
+                measures()  # here, where Keras's own would do so
             if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
                 return original(model, force)
             if kind == "train" and not fitting.is_under_way:  # train_on_batch
@@ -181,14 +184,17 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     undo = ExitStack()
     if directory is not None and not is_aware():
         place = directory / "workers" / f"{env.role()}-{env.index()}"
+        ours = (str(directory / milestones_name), str(directory / f".{milestones_name}"))
         of_worker, late = not trainer.chief, milestones.begun_before
         redirected = Redirected(
-            place, lambda: of_worker and fitting.has_begun, lambda: late and not fitting.has_begun
+            place, lambda: of_worker and fitting.has_begun, lambda: late and not fitting.has_begun, ours
         )  # fmt: skip
         if of_worker or late:
             undo.callback(redirected.begin())
     of_tensorflow(turns, undo)
     undo.callback(eager.calls_by(door.windows.function))
+    atexit.register(milestones.script_ends)
+    undo.callback(atexit.unregister, milestones.script_ends)
     return undo.close
 
 

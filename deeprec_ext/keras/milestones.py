@@ -27,16 +27,17 @@ import numpy as np
 
 from deeprec_ext import wholefiles
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.rundir import DONE_BY_SCRIPT as NAME
 
 log = logging.getLogger("deeprec_ext")
 
-NAME = "done-by-script"
 LOOK_SECONDS, TELL_SECONDS = 0.1, 30.0
 LIMIT_SECONDS = 600.0
 """Then the script goes on: perhaps the chief's goes another way."""
 
-LEFT_SECONDS = 30.0
-"""A chief that has left a `fit` by an exception, and lives so long, has caught it; where its script does something, sooner."""
+LEFT_SECONDS, LEFT_LOOK_SECONDS = 30.0, 1.0
+"""A chief that has left a `fit` by an exception, and whose script has not ended for so long, has caught it; where it does
+something, sooner. So often it is looked."""
 
 RESULTS_MAX = 10_000
 """Of `evaluate`, and `fit`s that were left: the newest."""
@@ -59,9 +60,11 @@ class Milestones:
         self._saved: dict[str, int] = {}  # since the last end of a `fit`
         self._results: dict[str, Any] = {}
         self._left: dict[str, str] = {}
-        before = self._read()
+        before = self._read() or self._read(of_this_run=False)
         self._most, self._of = tuple(before.get("most", (0, 0))), before.get("of", 0)
-        self._results_before: dict[str, Any] = before.get("results", {})
+        self._results_before: dict[str, Any] = {**before.get("before", {}), **before.get("results", {})}
+        self._left_before: dict[str, str] = before.get("left", {})
+        self._looked = 0.0
         self._seen_left: dict[str, float] = {}
         self.begun_before = before.get("begun", 0) > 0
         """A chief was in its first `fit` when this process came: what its script has written before that is whole."""
@@ -113,8 +116,13 @@ class Milestones:
         """
         place = self._place()
         if anew or self._results_before.get(place) is None:
-            value = measure()
-            self._results[place] = _plain(value)
+            self._results[place] = None  # whoever waits measures by itself, unless there is something better
+            try:
+                value = measure()
+                self._results[place] = _plain(value)
+            except BaseException:
+                self._tell()
+                raise
         else:
             self._results[place] = self._results_before[place]
             value = _given(self._results[place])
@@ -122,6 +130,12 @@ class Milestones:
             del self._results[one]
         self._tell()
         return value
+
+    def script_ends(self) -> None:
+        """Perhaps by what a `fit` was left by: nobody is to take it for caught."""
+        if self._left:
+            self._left.clear()
+            self._tell()
 
     @property
     def _reached(self) -> tuple[int, int]:
@@ -150,16 +164,24 @@ class Milestones:
         return measure() if found is None else _given(found)
 
     def left(self) -> None:
-        """Of the `fit` under way. Raises what the chief has left it by, once its script goes on."""
-        chief, place = self._read(), str(self._ended)
+        """Of the `fit` under way. Raises what the chief has left it by, once its script goes on; in the chief, what one before
+        it has."""
+        place, now = str(self._ended), time.monotonic()
+        if self._chief:
+            if self.made_before and place in self._left_before:
+                raise _error_of(self._left_before[place])
+            return
+        if now - self._looked < LEFT_LOOK_SECONDS:
+            return
+        self._looked, chief = now, self._read()
         said = chief.get("left", {}).get(place)
         if said is None:
             return
-        began = self._seen_left.setdefault(place, time.monotonic())
+        began = self._seen_left.setdefault(place, now)
         went_on = (
             chief["ended"] > self._ended + 1 or chief["begun"] > self._begun or chief["saved"] or chief["measured"]
         )
-        if went_on or time.monotonic() - began > LEFT_SECONDS:
+        if went_on or now - began > LEFT_SECONDS:
             raise _error_of(said)
 
     def _is_past(self, chief: Mapping[str, Any]) -> bool:
@@ -187,17 +209,14 @@ class Milestones:
 
     # -- the file
 
-    def _read(self) -> dict[str, Any]:
-        """What the chief has written; empty: nothing that can be read."""
+    def _read(self, *, of_this_run: bool = True) -> dict[str, Any]:
+        """What the chief has written; empty: nothing that can be read. Or what an earlier run has left."""
         try:
             found = json.loads(self._file.read_text()) if self._file is not None else None
         except (OSError, ValueError):
             return {}
-        return (
-            found
-            if isinstance(found, dict) and found.keys() >= {"begun", "ended", "saved", "measured", "results"}
-            else {}
-        )
+        wanted = {"begun", "ended", "saved", "measured", "results"} if of_this_run else {"before"}
+        return found if isinstance(found, dict) and found.keys() >= wanted else {}
 
     def _tell(self) -> None:
         if self._file is None:
@@ -205,7 +224,7 @@ class Milestones:
         told = {
             "begun": self._begun, "ended": self._ended, "measured": self._measured, "saved": self._saved,
             "results": self._results, "left": dict(list(self._left.items())[-RESULTS_MAX:]), "most": self._most,
-            "of": self._of,
+            "of": self._of, "before": self._results_before,
         }  # fmt: skip
         try:
             wholefiles.write(self._file, json.dumps(told) + "\n")

@@ -124,6 +124,8 @@ class Job:
         self._http = None if plan.dashboard_port is None else f"{HOST}:{plan.dashboard_port or free_port()}"
         self._launcher = self._page = ""
         self._events = EventTail(plan.directory.events, from_end=plan.resume)
+        if plan.resume:
+            plan.directory.begin_script_again()
         beside = LocalRunner(replace(about, requests=Requests()), self._guard) if self._runner.elsewhere else None
         self._pods = Pods(self._command_of, plan.directory.log, self._judge, self._runner, beside)
         self._pods.broke = self._nobody_looks_after

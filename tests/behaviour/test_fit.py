@@ -80,8 +80,8 @@ def test_of_each_model_of_a_script_each_row_is_trained_once_an_epoch(begin):
 
 @pytest.mark.timeout(400)
 def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin):
-    """It goes back to its last checkpoint: no epoch that is trained again is taken for over. Steps that others made while it was
-    written are in it, and nobody knows."""
+    """It goes back to its last checkpoint: no epoch that is trained again is taken for over. Steps that others made while that
+    was written are in it, and nobody knows."""
     command = (*SCRIPT, "--rows", str(ROWS), "--epochs", "3", "--sleep", "0.01")
     first = begin("--ps", "1", "--workers", "1", command=command)
     first.until(

@@ -58,10 +58,14 @@ class Redirected:
       place: the directory; it is made when it is wanted.
       fitted: whether the script has called `fit`.
       late: whether it has not, but that of the chief has.
+      ours: what begins so is none of the script's.
     """
 
-    def __init__(self, place: Path, fitted: Callable[[], bool], late: Callable[[], bool] = lambda: False) -> None:
-        self._place, self._fitted, self._late = os.path.abspath(place), fitted, late
+    def __init__(
+        self, place: Path, fitted: Callable[[], bool], late: Callable[[], bool] = lambda: False, ours: tuple[str, ...] = ()
+    ) -> None:  # fmt: skip
+        self._place, self._fitted, self._late, self._ours = os.path.abspath(place), fitted, late, ours
+        self._new: set[str] = set()  # was not there when this process came late
         self._temporary = os.path.join(
             os.path.realpath(tempfile.gettempdir()), ""
         )  # asked for the first time it writes
@@ -99,7 +103,7 @@ class Redirected:
         path = self._path(file)
         if path is None or not isinstance(mode, str):
             return original(file, mode, *args, **words)
-        if set(mode).isdisjoint("wax+"):
+        if set(mode).isdisjoint("wax+") or (not self._fitted() and set(mode).isdisjoint("wx")):  # a log goes on
             return original(self._moved.get(path, file), mode, *args, **words)
         if os.path.exists(path) and not os.path.isfile(path) and path not in self._moved:
             return original(file, mode, *args, **words)
@@ -202,9 +206,19 @@ class Redirected:
             path = os.path.abspath(os.fsdecode(file))
         except TypeError:
             return None
-        if not self._fitted() and path not in self._moved and not os.path.exists(path):
+        if self._is_left_alone(path) or (not self._fitted() and self._is_new(path)):
             return None
-        return None if self._is_left_alone(path) else path
+        return path
+
+    def _is_new(self, path: str) -> bool:
+        if path in self._moved:
+            return False
+        if path in self._new or any(path.startswith(os.path.join(one, "")) for one in self._new):
+            return True
+        if os.path.lexists(path):
+            return False
+        self._new.add(path)
+        return True
 
     def _is_left_alone(self, path: str) -> bool:
         home = os.path.relpath(path, os.path.expanduser("~"))
@@ -212,6 +226,7 @@ class Redirected:
         own = (os.path.join(self._place, ""), *self._made)
         return (
             hidden
+            or path.startswith(self._ours)
             or os.path.join(path, "").startswith(own)
             or os.path.realpath(path).startswith((*_NO_FILES, self._temporary))
         )

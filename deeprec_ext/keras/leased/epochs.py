@@ -464,8 +464,7 @@ class Epochs:
 
     def _look(self) -> None:
         """While nobody trains, nobody would notice that the model is lost, nor restore it; nor that the chief is not here."""
-        if not self._home.chief:
-            self.left()
+        self.left()
         if self._home.generation != self._generation:
             self._generation = self._home.generation
             self._model.recover()

@@ -36,8 +36,8 @@ and fails where there was none: in a process that comes late, or to which others
 
 
 class MeasuresError(BaseException):
-    """A callback measures the model at the end of an epoch that the others have had before: it would see what the model is now,
-    and take it for that epoch's. No `except Exception` of the script's is to catch it."""
+    """A callback measures the model in an epoch that the others have had before: it would see what the model is now, and take
+    that for what it was. No `except Exception` of the script's is to catch it."""
 
 
 class Told(dict):  # type: ignore[type-arg]
@@ -139,7 +139,11 @@ def _kind() -> Any:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epochs.begin(epoch)
             self._batches = 0
-            super().on_epoch_begin(epoch, logs)
+            if self._epochs.past:
+                for one in self.callbacks:
+                    self._in_past(one, one.on_epoch_begin, epoch, logs or {})
+            else:
+                super().on_epoch_begin(epoch, logs)
             self._epochs.go_on()
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -170,8 +174,10 @@ def _kind() -> Any:
                 bar.target = bar.progbar.target = max(1, self._batches)
             if self._epochs.past:
                 logs, before = Told(logs), self._fitted.stop_training
+                if getattr(self, "_async_train", False):  # of Keras 3, which begins with that, too
+                    self._flush_futures()
                 for one in self.callbacks:
-                    self._end_of_past(one, epoch, logs)
+                    self._in_past(one, one.on_epoch_end, epoch, logs)
                 self._fitted.stop_training = before  # the chief's have decided
             else:
                 super().on_epoch_end(epoch, logs)
@@ -185,9 +191,9 @@ def _kind() -> Any:
                 self._epochs.tell()
             self._epochs.replayed = False
 
-        def _end_of_past(self, callback: Any, epoch: int, logs: Told) -> None:
+        def _in_past(self, callback: Any, call: Any, epoch: int, logs: dict[str, Any]) -> None:
             try:
-                callback.on_epoch_end(epoch, logs)
+                call(epoch, logs)
             except MeasuresError:
                 name = type(callback).__name__
                 if name not in self._left_out:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.keras import milestones
 from deeprec_ext.keras.milestones import Milestones
+from deeprec_ext.rundir import RunDirectory
 
 
 def waits(wait, *words):
@@ -39,6 +40,11 @@ def leaving():
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture(autouse=True)
+def _looks_at_once(monkeypatch):
+    monkeypatch.setattr(milestones, "LEFT_LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -188,6 +194,41 @@ def test_a_chief_that_begins_again_measures_what_was_trained_since_and_nothing_e
     assert again.measured(lambda: 3.0, True) == 3.0
 
 
+def test_what_was_measured_outlives_chiefs_that_come_to_nothing_and_the_run(tmp_path, leaving):
+    first = Milestones(tmp_path, True, leaving)
+    fitted(first)
+    first.measured(lambda: 1.0, True)
+    Milestones(tmp_path, True, leaving)
+    RunDirectory(tmp_path).begin_script_again()
+    RunDirectory(tmp_path).begin_script_again()
+    worker = Milestones(tmp_path, False, leaving)
+    assert not worker.begun_before and not waits(worker.wait_saved, "a file")[0]
+    again = Milestones(tmp_path, True, leaving)
+    assert not again.made_before and not again.begun_before
+    fitted(again)
+    assert again.measured(pytest.fail, False) == 1.0
+    RunDirectory(tmp_path / "nowhere").begin_script_again()
+
+
+def test_what_raises_while_it_is_measured_each_measures(both):
+    chief, worker = both
+
+    def fails():
+        raise Pruned
+
+    with pytest.raises(Pruned):
+        chief.measured(fails, True)
+    assert worker.result(lambda: "own") == "own"
+
+
+def test_who_comes_late_knows_it(tmp_path, both, leaving):
+    chief, worker = both
+    assert not chief.begun_before and not worker.begun_before
+    chief.begins()
+    for is_chief in (False, True):
+        assert Milestones(tmp_path, is_chief, leaving).begun_before
+
+
 class Pruned(Exception):
     pass
 
@@ -212,6 +253,29 @@ def test_a_fit_that_the_chief_has_left_ends_in_others_once_its_script_goes_on(bo
     chief.begins()
     with pytest.raises(kind, match=r"OOM|enough"):
         worker.left()
+
+
+def test_a_chief_that_begins_again_leaves_what_the_one_before_has_left(tmp_path, leaving):
+    first = Milestones(tmp_path, True, leaving)
+    first.begins()
+    first.ends(Pruned("enough"))
+    again = Milestones(tmp_path, True, leaving)
+    again.begins()
+    with pytest.raises(Pruned, match="enough"):
+        again.left()
+    again.ends(Pruned("enough"))
+    again.begins()
+    again.left()
+
+
+def test_a_script_that_ends_by_it_has_not_caught_it(both, monkeypatch):
+    chief, worker = both
+    monkeypatch.setattr(milestones, "LEFT_SECONDS", 0.0)
+    chief.begins()
+    worker.begins()
+    chief.ends(Pruned("enough"))
+    chief.script_ends()
+    worker.left()
 
 
 def test_a_chief_that_lives_on_has_caught_what_it_has_left_by(both, monkeypatch):

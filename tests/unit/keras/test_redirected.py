@@ -285,13 +285,20 @@ def test_who_comes_late_writes_over_nothing_that_is_there(late, tmp_path):
     script, fitted = late
     with open(script / "train.csv", "w") as file:
         file.write("once more")
-    (script / "new.csv").write_text("new")
     assert (script / "train.csv").read_text() == "once more"  # its own
+    (script / "draft").write_text("new")
+    os.replace(script / "draft", script / "new.csv")
+    (script / "too").mkdir()
+    (script / "too" / "lock").write_text("")
+    os.remove(script / "too" / "lock")
+    with open(script / "log.txt", "a") as file:
+        file.write("goes on")
+    os.replace(shutil.copy(script / "new.csv", script / "other"), script / "train.csv")
     shutil.rmtree(script)
     script.mkdir()
-    os.remove(script / "new.csv")
-    (script / "too").mkdir()
     fitted[0] = True
+    assert {one.name for one in script.iterdir()} == {"train.csv", "new.csv", "too", "log.txt"}
+    assert (script / "log.txt").read_text() == "goes on" and not list((script / "too").iterdir())
     assert (script / "train.csv").read_text() == "what others read"
     assert (script / "new.csv").read_text() == "new" and (script / "too").is_dir()
     (script / "train.csv").write_text("after fit")  # as the chief does
