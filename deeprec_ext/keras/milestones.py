@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -55,6 +56,7 @@ class Milestones:
         self, directory: Path | None, chief: bool, leaving: threading.Event, generation: Callable[[], int] = lambda: 0
     ) -> None:
         self._file = directory / NAME if directory is not None else None
+        self._known: tuple[tuple[int, int], Any] = ((0, 0), None)  # what the file was when it was read last
         self._chief, self._leaving, self._generation = chief, leaving, generation
         self._begun = self._ended = self._measured = 0  # calls of `fit`, and of `evaluate` since
         self._saved: dict[str, int] = {}  # since the last end of a `fit`
@@ -211,10 +213,17 @@ class Milestones:
 
     def _read(self, *, of_this_run: bool = True) -> dict[str, Any]:
         """What the chief has written; empty: nothing that can be read. Or what an earlier run has left."""
+        if self._file is None:
+            return {}
         try:
-            found = json.loads(self._file.read_text()) if self._file is not None else None
+            of_file = os.stat(self._file)
+            if (stamp := (of_file.st_ino, of_file.st_mtime_ns)) != self._known[
+                0
+            ]:  # a training process looks each second
+                self._known = stamp, json.loads(self._file.read_text())
         except (OSError, ValueError):
             return {}
+        found = self._known[1]
         wanted = {"begun", "ended", "saved", "measured", "results"} if of_this_run else {"before"}
         return found if isinstance(found, dict) and found.keys() >= wanted else {}
 
