@@ -135,7 +135,7 @@ class Milestones:
 
     def script_ends(self) -> None:
         """Perhaps by what a `fit` was left by: nobody is to take it for caught."""
-        if self._left:
+        if self._chief and self._left:
             self._left.clear()
             self._tell()
 

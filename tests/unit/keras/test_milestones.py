@@ -276,6 +276,12 @@ def test_a_script_that_ends_by_it_has_not_caught_it(both, monkeypatch):
     chief.ends(Pruned("enough"))
     chief.script_ends()
     worker.left()
+    worker.ends(Pruned("enough"))
+    fitted(chief)
+    chief.measured(lambda: 1.0, True)
+    worker.script_ends()  # is not the chief's
+    fitted(worker)
+    assert worker.result(pytest.fail) == 1.0
 
 
 def test_a_chief_that_lives_on_has_caught_what_it_has_left_by(both, monkeypatch):
