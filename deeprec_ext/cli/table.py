@@ -165,8 +165,12 @@ def data_shown(data: Sequence[pb2.DataStatus]) -> list[pb2.DataStatus]:
     """All of few; of many, the last ones of those that are not trained to their end."""
     if len(data) <= DATA_SHOWN:
         return list(data)
-    under_way = [one for one in data if not one.records or one.trained < one.records]
+    under_way = [one for one in data if not _is_trained(one)]
     return (under_way or list(data))[-DATA_SHOWN:]
+
+
+def _is_trained(data: pb2.DataStatus) -> bool:
+    return data.trained >= data.records > 0
 
 
 def data_lines(data: Sequence[pb2.DataStatus]) -> list[str]:
@@ -174,9 +178,7 @@ def data_lines(data: Sequence[pb2.DataStatus]) -> list[str]:
     shown = data_shown(data)
     lines = [data_line(one) for one in shown]
     if more := len(data) - len(shown):
-        trained = sum(one.trained >= one.records > 0 for one in data) - sum(
-            one.trained >= one.records > 0 for one in shown
-        )
+        trained = sum(map(_is_trained, data)) - sum(map(_is_trained, shown))
         lines.append(f"data: {more} more, {'all' if trained == more else f'{trained} of them'} trained")
     return lines
 

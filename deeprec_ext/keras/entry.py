@@ -95,15 +95,10 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
             trainer.refused(reason)
             raise RefusedError(reason)
 
-    def measures() -> None:
-        """Raises MeasuresError."""
-        if fitting.is_past:
-            raise MeasuresError
-
     def make(kind: str) -> Callable[..., Any]:
         def made(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
-            if kind != "train" and fitting.has_fitted(model):
-                measures()  # here, where Keras's own would do so
+            if kind != "train" and fitting.is_past and (fitting.has_fitted(model) or door.trains(model)):
+                raise MeasuresError
             if not tf.executing_eagerly() or not (kind == "train" or door.trains(model)):
                 return original(model, force)
             if kind == "train" and not fitting.is_under_way:  # train_on_batch
@@ -122,7 +117,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
             if kind == "train":
                 steps = Steps(door, model, kind, lambda: fitting.epochs(model))
             else:
-                steps = Steps(door, model, kind, otherwise=otherwise, begins=measures)
+                steps = Steps(door, model, kind, otherwise=otherwise)
             setattr(model, name, steps)
             return steps
 

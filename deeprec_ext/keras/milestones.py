@@ -16,7 +16,6 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,9 +35,9 @@ LOOK_SECONDS, TELL_SECONDS = 0.1, 30.0
 LIMIT_SECONDS = 600.0
 """Then the script goes on: perhaps the chief's goes another way."""
 
-LEFT_SECONDS, LEFT_LOOK_SECONDS = 30.0, 1.0
+LEFT_SECONDS, LEFT_LOOK_SECONDS = 30.0, 5.0
 """A chief that has left a `fit` by an exception, and whose script has not ended for so long, has caught it; where it does
-something, sooner. So often it is looked."""
+something, sooner. So often it is looked: a process looks while it trains."""
 
 RESULTS_MAX = 10_000
 """Of `evaluate`, and `fit`s that were left: the newest."""
@@ -56,7 +55,6 @@ class Milestones:
         self, directory: Path | None, chief: bool, leaving: threading.Event, generation: Callable[[], int] = lambda: 0
     ) -> None:
         self._file = directory / NAME if directory is not None else None
-        self._known: tuple[tuple[int, int], Any] = ((0, 0), None)  # what the file was when it was read last
         self._chief, self._leaving, self._generation = chief, leaving, generation
         self._begun = self._ended = self._measured = 0  # calls of `fit`, and of `evaluate` since
         self._saved: dict[str, int] = {}  # since the last end of a `fit`
@@ -180,10 +178,8 @@ class Milestones:
         if said is None:
             return
         began = self._seen_left.setdefault(place, now)
-        went_on = (
-            chief["ended"] > self._ended + 1 or chief["begun"] > self._begun or chief["saved"] or chief["measured"]
-        )
-        if went_on or now - began > LEFT_SECONDS:
+        further = chief["ended"] > self._ended + 1 or chief["begun"] > self._begun
+        if further or chief["saved"] or chief["measured"] or now - began > LEFT_SECONDS:
             raise _error_of(said)
 
     def _is_past(self, chief: Mapping[str, Any]) -> bool:
@@ -213,17 +209,10 @@ class Milestones:
 
     def _read(self, *, of_this_run: bool = True) -> dict[str, Any]:
         """What the chief has written; empty: nothing that can be read. Or what an earlier run has left."""
-        if self._file is None:
-            return {}
         try:
-            of_file = os.stat(self._file)
-            if (stamp := (of_file.st_ino, of_file.st_mtime_ns)) != self._known[
-                0
-            ]:  # a training process looks each second
-                self._known = stamp, json.loads(self._file.read_text())
+            found = json.loads(self._file.read_text()) if self._file is not None else None
         except (OSError, ValueError):
             return {}
-        found = self._known[1]
         wanted = {"begun", "ended", "saved", "measured", "results"} if of_this_run else {"before"}
         return found if isinstance(found, dict) and found.keys() >= wanted else {}
 

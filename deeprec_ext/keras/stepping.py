@@ -30,14 +30,12 @@ class Steps:
       kind: "train", "test" or "predict".
       leased: the epochs of the `fit` that asks for a step, where its records are leased.
       otherwise: makes Keras's own function, for what cannot be done on PS and need not: it trains nothing.
-      begins: is called before anything is evaluated or predicted.
     """
 
     def __init__(
         self, door: Door, model: Any, kind: str, leased: Callable[[], Epochs | None] = lambda: None,
-        otherwise: Callable[[], Any] | None = None, begins: Callable[[], None] = lambda: None,
+        otherwise: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
-        self._begins = begins
         self._door, self._model, self._kind, self._leased = door, model, kind, leased
         self._otherwise, self._own = otherwise, None
         self._known: list[tuple[Any, Imported]] = []
@@ -53,8 +51,6 @@ class Steps:
 
         Raises StopIteration, as Keras expects it, when there are no more batches.
         """
-        if self._kind != "train":
-            self._begins()
         if self._otherwise is not None:
             self._try(given)
         if self._own is not None:

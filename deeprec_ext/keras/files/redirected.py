@@ -66,9 +66,8 @@ class Redirected:
     ) -> None:  # fmt: skip
         self._place, self._fitted, self._late, self._ours = os.path.abspath(place), fitted, late, ours
         self._new: set[str] = set()  # was not there when this process came late
-        self._temporary = os.path.join(
-            os.path.realpath(tempfile.gettempdir()), ""
-        )  # asked for the first time it writes
+        # Asked for now: the first time Python tries whether it can write and remove a file there, under a lock.
+        self._temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
         self._moved: dict[str, str] = {}
         self._told: set[str] = set()
         self._made: list[str] = []  # directories that nobody else has
