@@ -28,9 +28,9 @@ DECLARE_LIMIT_SECONDS, SAID_SECONDS = 3600.0, 300.0
 it says so: a script may prepare its data before it has a graph, and nobody can train before it has one. Then the job begins as
 its script alone lets expect."""
 
-READ_SECONDS, LOAD_SECONDS, ESTIMATE_SECONDS = 10.0, 30.0, 10.0
-"""Reading the finished jobs, and loading the libraries of estimates, both beside the start of the chief; and computing a size,
-for which training waits."""
+READ_SECONDS, LOAD_SECONDS, ESTIMATE_SECONDS, FIGURES_SECONDS = 10.0, 30.0, 10.0, 120.0
+"""Reading the finished jobs, and loading the libraries of estimates, both beside the start of the chief; computing a size, for
+which training waits; and figures of that size, for which nobody waits."""
 
 TEXT_MAX, UNREAD_MAX = 1000, 200
 """Characters of an event, and of the reason of a size that say why there is no history."""
@@ -103,7 +103,7 @@ class Beginning:
 
     async def _without_jobs(self, model: pb.Declaration, why: str) -> Start | None:
         """From the declared variables alone, which need their PS all the same."""
-        self._finished, self._unread = (), why[:UNREAD_MAX]
+        self._unread = why[:UNREAD_MAX]
         try:
             return await asyncio.to_thread(self._estimated, model, ())
         except Exception as error:
@@ -116,32 +116,42 @@ class Beginning:
         try:
             return await reading
         except Exception as error:
-            log.warning("the finished jobs cannot be read", exc_info=True)
-            self._unread = f"the finished jobs cannot be read ({error})"[:UNREAD_MAX]
-            self._job.event(
-                "warning", text=f"the finished jobs cannot be read, the job begins without them: {error}"[:500]
+            log.warning(
+                "the finished jobs cannot be read, or what learns from them cannot be loaded in time", exc_info=True
             )
-            return ()
+            if not self._finished:
+                self._unread = f"the finished jobs cannot be read ({error})"[:UNREAD_MAX]
+                self._job.event(
+                    "warning", text=f"the finished jobs cannot be read, the job begins without them: {error}"[:500]
+                )
+            return self._finished
 
     async def foretell(self, size: Size) -> None:
-        """Keeps what a job of this size is thought to use, for its end. Beside its start, which waits for no figure."""
+        """Keeps what a job of this size is thought to use, for its end. Beside its start, which waits for no figure: also of
+        jobs which the start could not wait for."""
         model = self._job.declared.model
         if model is None:
             return
+        found = await self._foretold(model, size, self._finished)
+        if found is None and self._finished:
+            found = await self._foretold(model, size, ())
+        if found is not None:
+            self._job.declared.foretell(dataclasses.replace(found, like=self._like))
+            self._job.event("estimated", text="; ".join(lines(found))[:TEXT_MAX])
+
+    async def _foretold(self, model: pb.Declaration, size: Size, jobs: Sequence[Finished]) -> Estimates | None:
         try:
-            found = await asyncio.to_thread(
-                within, LOAD_SECONDS, lambda: self._figures(model, size), "of finished jobs"
+            return await asyncio.to_thread(
+                within, FIGURES_SECONDS, lambda: self._figures(model, size, jobs), "of finished jobs"
             )
         except Exception:
-            log.warning("what the job will use was not estimated", exc_info=True)
-            return
-        self._job.declared.foretell(dataclasses.replace(found, like=self._like))
-        self._job.event("estimated", text="; ".join(lines(found))[:TEXT_MAX])
+            log.warning("what the job will use was not estimated from %d finished jobs", len(jobs), exc_info=True)
+            return None
 
-    def _figures(self, declared: pb.Declaration, size: Size) -> Estimates:
+    def _figures(self, declared: pb.Declaration, size: Size, jobs: Sequence[Finished]) -> Estimates:
         slots, catalogue = self._job.spec.slots, declared.catalogue
         return estimate(
-            declared_model(declared, slots), size, self._finished, layout=Layout.of(catalogue, slots),
+            declared_model(declared, slots), size, jobs, layout=Layout.of(catalogue, slots),
             fingerprint=fingerprint_of(catalogue), backups=self._job.choices.peer,
             checkpoints=not declared.no_checkpoints, machine=self._machine, cores=self._cores,
             computes=declared.computes,
@@ -154,6 +164,7 @@ class Beginning:
             jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
         except NoHistoryError as error:
             self._unread = str(error)
+        self._finished = jobs
         try:
             self._learn_ahead(jobs)
         except Exception:

@@ -17,11 +17,14 @@ import pytest
 
 from deeprec_ext.aimaster.reporting.summary import summarize
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.aimaster.state.declared import estimates_in
 from deeprec_ext.autoscaler.history import regression
+from deeprec_ext.autoscaler.history.estimates import Estimates
 from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
 from deeprec_ext.autoscaler.loop import beginning
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES
 from deeprec_ext.autoscaler.observe.features import declared_model, fingerprint_of
+from deeprec_ext.history.client import HistoryError
 from deeprec_ext.history.places import jobs_of
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
@@ -244,6 +247,35 @@ async def test_jobs_of_which_nothing_can_be_made_keep_no_ps_from_the_declared_va
         assert world.master.autoscaler is not None
         (first,) = await world.master.autoscaler.recorded(-1, 1)
         assert "nothing could be made of the finished jobs in time (of a job)" in first
+
+
+@on_a_loop
+async def test_what_a_job_will_use_is_estimated_also_from_jobs_that_its_start_could_not_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And from what is declared alone, where nothing can be made of them at all."""
+    real, asked = beginning.first_size, []
+
+    def slow(model: Any, limits: Any, history: Any, **words: Any) -> Any:
+        if history:
+            raise HistoryError("not in time")
+        return real(model, limits, history, **words)
+
+    def none(self: Any, model: Any, size: Any, jobs: Any) -> Any:
+        asked.append(len(jobs))
+        if jobs:
+            raise ZeroDivisionError("of a job")
+        return Estimates(size, words=("alone",))
+
+    monkeypatch.setattr(beginning, "first_size", slow)
+    monkeypatch.setattr(beginning.Beginning, "_read", lambda self: [finished()])
+    monkeypatch.setattr(beginning.Beginning, "_figures", none)
+    async with starting(tmp_path) as world:
+        await declare(world, declaration(6 * GB))
+        await world.until(lambda: len(asked) == 2)
+        await world.until(lambda: estimates_in(world.master.job.store) is not None)
+        told_of = estimates_in(world.master.job.store)
+        assert asked == [1, 0] and told_of is not None and told_of.words == ("alone",)
 
 
 @on_a_loop
