@@ -14,8 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESSES = ("tests/behaviour/", "tests/chaos/", "tests/cluster/", "tests/compat/", "tests/slurm/")
-MOST = 2
-"""More that fail in one run are no accident."""
+MOST = 4
+"""More that fail in one run, of about 270, are no accident. A machine that is starved for minutes meets several: of three in
+one run (28 November 2026), processes that took minutes to start were behind each."""
 
 
 def worth_a_second_try(failed: list[str]) -> bool:

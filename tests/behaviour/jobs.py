@@ -264,8 +264,8 @@ class RealJob:
         status = self.status()
         return next((one for one in status.scalings if one.id == identifier), None) if status is not None else None
 
-    def wait_scaling(self, identifier: int, seconds: float = LONG) -> pb.ScalingStatus:
-        """Until it has ended."""
+    def wait_scaling(self, identifier: int, seconds: float = 2 * LONG) -> pb.ScalingStatus:
+        """Until it has ended, for which a process that begins imports TensorFlow: on a starved machine for minutes."""
         return self.until(
             lambda: (one := self.scaling(identifier)) is not None and bool(one.outcome) and one,
             f"the end of scaling {identifier}", seconds,

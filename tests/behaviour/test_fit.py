@@ -429,14 +429,19 @@ def test_a_chief_that_is_killed_between_two_fits_goes_on_with_what_the_first_has
     assert job.summary()["data"]["trained"] == (1 + refitted.EPOCHS) * refitted.ROWS
 
 
-@pytest.mark.timeout(300)
-def test_a_script_that_decides_between_fits_goes_one_way_everywhere(begin):
-    """Also in a process that comes late; one round the chief leaves by an exception, which the script catches."""
-    job = begin("--ps", "1", "--workers", "1", command=("python", str(SCRIPTS / "deciding.py")))
+@pytest.mark.timeout(600)
+def test_a_script_that_decides_between_fits_goes_one_way_everywhere(begin, tmp_path):
+    """Also in a process that comes late, or again; one round the chief leaves by an exception, which the script catches."""
+    all_there, last = tmp_path / "all-there", f"round {deciding.ROUNDS - 1}"
+    job = begin("--ps", "1", "--workers", "1", command=("python", str(SCRIPTS / "deciding.py"), str(all_there)))
     job.until(lambda: "round 3" in job.log("chief-0"), "the fourth round")
     assert job.scale(workers=2).outcome == "committed"
     job.until(lambda: "round 4" in job.log("worker-1"), "the fifth round of who comes late")
+    before = job.log("worker-0").count(last)
     job.kill("worker-0")
+    job.until(lambda: job.log("worker-0").count(last) > before, "the last round of who comes again")
+    job.until(lambda: all(last in job.log(role) for role in ("chief-0", "worker-1")), "the last round of the others")
+    all_there.touch()
     assert job.end(240) == 0, job.tails()
     told = {
         role: [line.partition("SAYS ")[2] for line in job.log(role).splitlines() if "SAYS" in line][-deciding.LINES :]

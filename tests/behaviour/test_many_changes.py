@@ -16,7 +16,7 @@ TWENTY = ["both"] * 3 + ["ps"] * 5 + ["rebalance"] * 2 + ["replace ps"] * 3 + ["
 """The kinds of the changes; every kind is there."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kinds", [SIX, pytest.param(TWENTY, marks=pytest.mark.long)], ids=["six", "twenty"])
 def test_random_changes_lose_no_update_and_restart_nobody(begin, kinds):
     dice = random.Random(1)

@@ -18,7 +18,8 @@ PROCESS = "tests/behaviour/test_store_lost.py::test_a"
         ([], False),
         ([PROCESS], True),
         ([PROCESS, "tests/slurm/test_slurm.py::test_b"], True),
-        ([PROCESS, "tests/slurm/test_slurm.py::test_b", "tests/chaos/test_short.py::test_c"], False),
+        ([PROCESS, "tests/slurm/test_slurm.py::test_b", "tests/chaos/test_short.py::test_c"], True),
+        ([f"{PROCESS}_{number}" for number in range(once_more.MOST + 1)], False),
         ([PROCESS, "tests/unit/test_units.py::test_d"], False),
         (["tests/behaviour/test_store_lost.py"], False),  # it could not be imported
     ],
