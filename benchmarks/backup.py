@@ -9,7 +9,7 @@ Parts:
           refresh of all slots, against the rows touched since the last one × their size (value and accumulators). The rows
           touched are counted without the backups' help: the ids of batch n are a function of n (benchmarks/models.py), and
           the trainers write down when they completed which step.
-  peer    step time and processor time with peer backups every 5 s ÷ without (benchmarks/backup_time.py).
+  peer    step time and processor time with peer backups every 5 s ÷ without (benchmarks/taking_turns.py).
   disk    the same with a disk backup every 60 s, on this machine's disk.
 """
 
@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.backup_time import in_pairs
 from benchmarks.job import Job, end_on_signals, running, say
 from benchmarks.stock import steps
 from benchmarks.stock.cluster import ROOT
+from benchmarks.taking_turns import Kind, in_pairs
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SCRIPT = str(ROOT / "benchmarks" / "stock" / "train.py")
@@ -182,7 +182,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             pairs = arguments.pairs or PAIRS[part]
             say(f"{part}: begins, {pairs} pairs")
             try:
-                result[part] = in_pairs(_command(arguments.state), arguments.ps, flags, interval, pairs)
+                command = _command(arguments.state)
+                kinds = {"with": Kind(command, flags), "without": Kind(command, ("--setting", "peer_backup=off"))}
+                result[part] = in_pairs(kinds, interval, pairs, arguments.ps)
             except RuntimeError as error:
                 say(f"{part}: not measured: {error}")
                 result["errors"].append(str(error))

@@ -512,7 +512,7 @@ class Feeder:
                     piece = take(columns, slice(done, part.done) if rows is None else rows[done : part.done])
                 else:
                     piece = take(columns, part.places() if rows is None else rows[part.places()])
-                held.read = done = part.done
+                self._leases.held.read(held, done := part.done)
                 if part.records or self._partial.records:
                     self._partial.columns.append(piece)
                     self._partial.parts.append(part)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from deeprec_ext.data.hand import Hand
 from deeprec_ext.data.trained import TrainedVisits
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -29,22 +29,6 @@ WANT_MAX = 4096
 RATE_WINDOW_SECONDS = 10.0
 
 
-@dataclass
-class Held:
-    """One DATA lease in hand."""
-
-    lease: pb.Lease
-    read: int  # records cut into batches, in the shard's order
-    trained: int
-    told: int
-    skipped: list[int] = field(default_factory=list)  # places of the order whose record is damaged
-
-    def progress(self) -> pb.LeaseProgress:
-        """All that is not acknowledged."""
-        skipped = [place for place in self.skipped if self.told <= place < self.trained]
-        return pb.LeaseProgress(lease=self.lease.id, done=self.trained, skipped=skipped)
-
-
 class Leases:
     """See the module. Its user holds a lock around every call.
 
@@ -58,7 +42,7 @@ class Leases:
         self.declaration = declaration
         self.to_read: deque[pb.Lease] = deque()
         self.to_scan: deque[pb.Lease] = deque()
-        self.held: dict[int, Held] = {}
+        self.held = Hand()
         self.state = pb.DataReply.MORE
         self.error = ""
         self.complete = 0  # epochs, from the first on, of which nothing is left for anybody
@@ -103,20 +87,20 @@ class Leases:
     @property
     def unread(self) -> int:
         """Records in hand that are in no batch yet."""
-        return sum(one.lease.records - one.read for one in self.held.values())
+        return self.held.unread
 
     def trained(self, lease_id: int, done: int) -> bool:
         """The first `done` records of the shard's order are trained. False: the lease is not ours any more."""
         held = self.held.get(lease_id)
         if held is None:
             return False
-        self.total_trained += max(0, done - held.trained)
-        self._trained_records += max(0, done - held.trained)
-        held.trained = max(held.trained, done)
+        more = self.held.trained(held, done)
+        self.total_trained += more
+        self._trained_records += more
         return True
 
     def fail(self, lease_id: int, error: str) -> None:
-        held = self.held.pop(lease_id, None)
+        held = self.held.remove(lease_id)
         if held is not None or any(lease.id == lease_id for lease in self.to_scan):
             self._failed.append(pb.LeaseFailure(lease=lease_id, error=error[:2000]))
             if held is not None:
@@ -131,8 +115,8 @@ class Leases:
 
     def give_back(self) -> None:
         """Everything that is not trained goes back to the ledger."""
-        self._returned += [*self.held, *(lease.id for lease in self.to_scan)]
-        self._owed.update((lease, one.progress()) for lease, one in self.held.items())
+        self._returned += [*(one.lease.id for one in self.held), *(lease.id for lease in self.to_scan)]
+        self._owed.update((one.lease.id, one.progress()) for one in self.held)
         self.held.clear()
         self.to_read.clear()
         self.to_scan.clear()
@@ -157,7 +141,7 @@ class Leases:
             trained=self._trained.tell(), highest_lease=self._highest_lease, replayed_records=self.replayed,
             trained_records=self._trained_records, skipped_records=self._skipped,
         )  # fmt: skip
-        for one in self.held.values():
+        for one in self.held:
             lease = known.held.add()
             lease.CopyFrom(one.lease)
             lease.done = one.trained
@@ -183,14 +167,14 @@ class Leases:
         need, want = self._want(now)
         if want:  # who needs what it could do without when it asked last does not wait
             waits.append(0.0 if need > self._needed else max(0.0, self._ask_at - now))
-        told = any(one.trained > one.told for one in self.held.values())
+        told = self.held.any_untold
         handed = self.handed()
         if (
             handed > 0 and not self.total_trained and not self._told_handed
         ):  # the first: who dies now has trained no others
             waits.append(0.0)
         if told or self.beyond != self._told_beyond or handed != self._told_handed:
-            idle = told and not self.unread and all(one.trained >= one.lease.records for one in self.held.values())
+            idle = told and not self.unread and all(one.trained >= one.lease.records for one in self.held)
             waits.append(0.0 if idle else max(0.0, self._sent_at + REPORT_SECONDS - now))
         if self._again and (not self.asleep or (self._declare and self._answered)):
             waits.append(0.0)
@@ -224,7 +208,7 @@ class Leases:
         request.beyond_records = self._told_beyond = self.beyond
         del request.progress[:]
         request.progress.extend(self._owed.values())
-        request.progress.extend(one.progress() for one in self.held.values() if one.trained > one.told)
+        request.progress.extend(one.progress() for one in self.held.untold)
         request.handed_records = self._told_handed = self.handed()
         request.holds_none = not (self.held or self.to_scan or self._owed or self._returned or self._given_up)
         self._sent_at, self._again = now, False
@@ -251,7 +235,7 @@ class Leases:
         self._answered = True
         rewound = reply.rewinds > self._rewinds
         if rewound:
-            self.replayed += sum(one.trained - one.told for one in self.held.values())  # trained, and given once more
+            self.replayed += sum(one.trained - one.told for one in self.held.untold)  # trained, and given once more
             self.void()
             self._rewinds, self._under_way = reply.rewinds, None
             self._ask_at = now
@@ -282,13 +266,13 @@ class Leases:
             self._owed.pop(progress.lease, None)
             held = self.held.get(progress.lease)
             if held is not None:
-                held.told = max(held.told, progress.done)
+                self.held.told(held, progress.done)
                 self._skipped += len(progress.skipped)
                 if held.told >= held.lease.records:
-                    del self.held[progress.lease]
+                    self.held.remove(progress.lease)
                     self._trained.add(held.lease.epoch, held.lease.rank)
         for lease_id in reply.fenced:
-            self.fenced += self.held.pop(lease_id, None) is not None
+            self.fenced += self.held.remove(lease_id) is not None
         self._drop_unread()
         self._trained.completed(reply.complete)
         self.complete = reply.complete
@@ -297,7 +281,7 @@ class Leases:
             if lease.kind == pb.Lease.SCAN:
                 self.to_scan.append(lease)
             elif lease.id not in self.held:
-                self.held[lease.id] = Held(lease, lease.done, lease.done, lease.done)
+                self.held.add(lease)
                 if lease.shard in self._failed_shards:  # whether it fails for good is to be known soon
                     self.to_read.appendleft(lease)
                 else:

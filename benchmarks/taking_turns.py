@@ -1,9 +1,8 @@
-"""Step time and processor time of a job with backups ÷ of one without, in pairs of turns.
+"""Step time and processor time of one job ÷ of another, in pairs of turns.
 
-Two whole jobs; one runs while the other is stopped (SIGSTOP), for as long as the time between two backups, so that there is
-one in each turn. The order in a pair is random. Of each pair: the ratio of the mean step times, so that a stall counts; and
-that of the processor seconds of all processes of the job per step. The second is disturbed less by other work on the
-machine, and is what the first becomes where training has no processor to spare.
+Two whole jobs; one runs while the other is stopped (SIGSTOP). The order in a pair is random. Of each pair: the ratio of the mean
+step times, so that a stall counts; and that of the processor seconds of all processes of the job per step. The second is
+disturbed less by other work on the machine, and is what the first becomes where training has no processor to spare.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import random
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +57,22 @@ def _cpu_seconds(job: Job) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in job.everyone())
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Of a job. `command`: script and arguments; `flags`: of `deeprec-ext run`."""
+
+    command: Sequence[str]
+    flags: Sequence[str] = ()
+
+
 @contextlib.contextmanager
-def _both(command: Sequence[str], ps: int, flags: Sequence[str]) -> Iterator[dict[str, Job]]:
-    """A job with backups and one without, both warm and stopped."""
+def _both(kinds: Mapping[str, Kind], ps: int, workers: int) -> Iterator[dict[str, Job]]:
+    """A job of each, both warm and stopped."""
     with contextlib.ExitStack() as stack:
         jobs: dict[str, Job] = {}
-        for name, some in (("with", flags), ("without", ("--setting", "peer_backup=off"))):
-            job = stack.enter_context(running(command, ps=ps, flags=[*some, *PATIENT], label=f"backup-{name}"))
+        for name, kind in kinds.items():
+            flags = [*kind.flags, *PATIENT]
+            job = stack.enter_context(running(kind.command, ps=ps, workers=workers, flags=flags, label=name))
             stack.callback(_send, job, signal.SIGCONT)
             job.wait_steps(100, 0.0)
             job.wait_steady(5.0)
@@ -98,27 +106,25 @@ def _quartiles(values: Sequence[float]) -> dict[str, float]:
     return {"low": low, "median": median, "high": high}
 
 
-def in_pairs(command: Sequence[str], ps: int, flags: Sequence[str], seconds: float, pairs: int) -> dict[str, Any]:
-    """Ratios with ÷ without, as median and quartiles over the pairs.
+def in_pairs(kinds: Mapping[str, Kind], seconds: float, pairs: int, ps: int = 2, workers: int = 1) -> dict[str, Any]:
+    """Ratios of the first kind ÷ the second, as median and quartiles over the pairs.
 
     Args:
-        command: script and arguments.
-        flags: of `deeprec-ext run`, that turn backups on.
-        seconds: between two backups: the length of a turn.
+        seconds: the length of a turn; where one kind does something from time to time, the time between two of these.
     """
-    dice = random.Random(1)
-    turns: dict[str, list[Turn]] = {"with": [], "without": []}
-    with _both(command, ps, flags) as jobs:
+    dice, (first, second) = random.Random(1), kinds
+    turns: dict[str, list[Turn]] = {name: [] for name in kinds}
+    with _both(kinds, ps, workers) as jobs:
         for pair in range(pairs):
             for name in dice.sample(list(jobs), 2):
                 turns[name].append(_turn(jobs[name], seconds))
             say(f"pair {pair + 1} of {pairs}")
         recorded = {name: steps.read(job.recorded) for name, job in jobs.items()}
-        trainers = jobs["with"].trainers
+        trainers = jobs[first].trainers
         for job in jobs.values():
             _send(job, signal.SIGCONT)
     costs = {name: [_cost(recorded[name], trainers, turn) for turn in some] for name, some in turns.items()}
-    both = list(zip(costs["with"], costs["without"]))
+    both = list(zip(costs[first], costs[second]))
     return {
         "interval_seconds": seconds, "pairs": pairs,
         "step_ratio": _quartiles([a.step / b.step for a, b in both]),
