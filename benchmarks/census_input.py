@@ -3,9 +3,9 @@
     python -m benchmarks.census_input                    # ten pairs, about six minutes on two cores
     python -m benchmarks.census_input --pairs 3 --batch 512
 
-Two whole jobs of the example's model, one PS and the chief, take turns. One is the example as it is: lines of a file, leased from
-the AIMaster, looked up by their encoding. The other has the same records, encoded, in memory, and tf.data alone shuffles and
-batches them. Beside these, in this process, what a batch of each takes without a model (`alone`).
+Two whole jobs of the example's model, one PS and the chief, take turns. One is the example as it is: lines of a file, leased
+from the AIMaster, looked up by their encoding. The other has the same records, encoded, in memory, and tf.data alone shuffles
+and batches them. Beside these, in this process, what a batch of each takes without a model (`alone`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Step time and processor time of one job ÷ of another, in pairs of turns.
 
-Two whole jobs; one runs while the other is stopped (SIGSTOP). The order in a pair is random. Of each pair: the ratio of the mean
-step times, so that a stall counts; and that of the processor seconds of all processes of the job per step. The second is
+Two whole jobs; one runs while the other is stopped (SIGSTOP). The order in a pair is random. Of each pair: the ratio of the
+mean step times, so that a stall counts; and that of the processor seconds of all processes of the job per step. The second is
 disturbed less by other work on the machine, and is what the first becomes where training has no processor to spare.
 """
 
