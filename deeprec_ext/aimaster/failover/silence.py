@@ -3,7 +3,8 @@
 A PS usually says something every half second. After its limit (3 s) it is given up when there is reason to think that it
 hangs, and waited for longer when there is another explanation:
 
-- **The AIMaster can see it** (same machine, same pids): the kernel tells. Stopped by a signal, or all threads asleep: it hangs.
+- **The AIMaster can see it** (same machine, same pids): the kernel tells. Stopped by a signal, or all threads asleep: it hangs,
+  and where nobody stands in line on the machine a PS is given up after a third of its limit.
   Threads that stand in line for a processor, that work, or that wait for a disk: it is busy, and has `busy_limit_seconds`.
   In line is also who could run and may not: its container has used its quota up.
 - **It runs elsewhere**: its limit grows with the run queue of its machine, as those who run there have told, and with how late
@@ -33,11 +34,14 @@ STARVED_SHARE = 0.3
 WORKING_SHARE = 0.2
 """... and who worked for so large a share of it does not hang, whatever keeps its agent from talking."""
 
-LOOK_FROM_SHARE = 0.5
-"""From this share of its limit on a silent process is looked at."""
+LOOK_FROM_SHARE, LOOK_FROM_HEARTBEATS = 0.2, 1.2
+"""From this share of its limit on a silent process is looked at, but not before its next heartbeat is late."""
 
 LOOK_SECONDS_SHARE = 0.25
 """... for so long at least, before what was seen counts."""
+
+SURE_SHARE, SURE_HEARTBEATS = 1 / 3, 2.0
+"""A PS that is seen to hang, on a machine that makes nobody wait, has this share of its limit, and may miss so many heartbeats."""
 
 LATE_TIMES = 4.0
 """A process whose words were late lately is allowed so many times as long a delay beyond its limit: it may go on."""
@@ -72,7 +76,9 @@ def stretch(crowd: float) -> float:
     return max(1.0, crowd / USUAL_CROWD)
 
 
-def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | None, late: float = 0.0) -> float:
+def patience(
+    limit: float, busy_limit: float, crowd: float, watched: Watched | None, late: float = 0.0, sure: float = math.inf
+) -> float:
     """How many seconds a process may be silent. Pure.
 
     Args:
@@ -81,12 +87,15 @@ def patience(limit: float, busy_limit: float, crowd: float, watched: Watched | N
       crowd: threads a processor on its machine.
       watched: what was seen of it, None where it cannot be seen.
       late: by how many seconds its latest word was late lately, as it told last.
+      sure: the limit of one that is seen to hang where the machine is quiet, if that is shorter.
     """
     if watched is not None and watched.seconds < LOOK_SECONDS_SHARE * limit and not watched.stopped:
         return math.inf  # not looked at for long enough to tell
     if watched is None:
         return max(limit, min(busy_limit, limit * stretch(crowd) + LATE_TIMES * late))
-    return limit if watched.hangs else max(limit, busy_limit)
+    if not watched.hangs:
+        return max(limit, busy_limit)
+    return min(limit, sure) if crowd <= USUAL_CROWD else limit
 
 
 @dataclass
@@ -114,15 +123,19 @@ class Silence:
     def given_up(self) -> list[tuple[Member, float]]:
         """Who has been silent for too long, with the seconds; the longest silence first."""
         now, busy_limit = self._job.clock.monotonic(), self._job.settings.busy_limit_seconds
-        late = sorted(self._job.members.silent(LOOK_FROM_SHARE), key=lambda one: -one[1])
+        beat = self._job.settings.heartbeat_seconds
+        late = sorted(
+            self._job.members.silent(LOOK_FROM_SHARE, LOOK_FROM_HEARTBEATS * beat), key=lambda one: -one[1]
+        )  # fmt: skip
         self._looks = {
             one.incarnation: self._looks[one.incarnation] for one, *_ in late if one.incarnation in self._looks
         }
         found = []
         for member, seconds, limit in late:
             watched = self._watch(member, now)
-            crowd = 0.0 if watched else self._crowd_around(member)
-            if seconds <= patience(limit, busy_limit, crowd, watched, member.heartbeat.late_seconds):
+            crowd = self._crowd.sample() if watched else self._crowd_around(member)
+            sure = max(SURE_SHARE * limit, SURE_HEARTBEATS * beat) if member.role == pb.PS else limit
+            if seconds <= patience(limit, busy_limit, crowd, watched, member.heartbeat.late_seconds, sure):
                 continue
             if member.role == pb.PS and not self._proven(member, watched, now - seconds):
                 if now - self._unproven_at <= limit:

@@ -269,15 +269,16 @@ class Members:
             self.doubted(member, f"a PS makes no steps, and tells heartbeat.{', heartbeat.'.join(names)}")
         return good
 
-    def silent(self, share: float = 1.0) -> list[tuple[Member, float, float]]:
-        """Members that were silent for longer than this share of their limit, with the seconds of silence and the limit."""
+    def silent(self, share: float = 1.0, least: float = 0.0) -> list[tuple[Member, float, float]]:
+        """Members that were silent for longer than this share of their limit, and than the least number of seconds, with the
+        seconds of silence and the limit."""
         now = self._clock.monotonic()
         late = []
         for member in self._members.values():
             settings = self._settings
             ps = member.role == pb.PS
             limit = settings.ps_heartbeat_limit_seconds if ps else settings.worker_heartbeat_limit_seconds
-            if member.admitted and not member.said_goodbye and now - member.seen > share * limit:
+            if member.admitted and not member.said_goodbye and now - member.seen > max(least, share * limit):
                 late.append((member, now - member.seen, limit))
         return late
 

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,18 @@ JUST_SEEN = Watched(0.1, worked_seconds=0.0, queued_seconds=0.0, stopped=False)
 )  # fmt: skip
 def test_how_long_a_silence_is_borne(watched: Watched | None, crowd: float, seconds: float) -> None:
     assert patience(LIMIT, BUSY, crowd, watched) == seconds
+
+
+@pytest.mark.parametrize(
+    ("watched", "crowd", "seconds"),
+    [
+        (ASLEEP, 1.0, 1.0), (ASLEEP, 8.0, 3.0), (STOPPED, 0.0, 1.0), (STOPPED, 8.0, 3.0), (STARVED, 1.0, 60.0),
+        (None, 0.0, 3.0), (JUST_SEEN, 1.0, math.inf),
+    ],
+)  # fmt: skip
+def test_who_is_seen_to_hang_where_nobody_waits_has_less(watched: Watched | None, crowd: float, seconds: float) -> None:
+    assert patience(LIMIT, BUSY, crowd, watched, 0.0, 1.0) == seconds
+    assert patience(LIMIT, BUSY, crowd, watched, 0.0, 9.0) >= LIMIT, "never longer than its limit"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +114,38 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
     return one
 
 
-def test_a_starved_ps_has_until_the_busy_limit_and_a_sleeping_one_three_seconds(here: Here) -> None:
+@pytest.mark.parametrize(("crowd", "seconds"), [(0.5, 1.4), (8.0, 3.0)])
+def test_a_starved_ps_has_until_the_busy_limit_and_a_sleeping_one_less_where_nobody_waits(
+    here: Here, crowd: float, seconds: float
+) -> None:
+    here.crowd = crowd
     here.looks[100] = lambda: Look(0.0, 0.5 * here.clock.now, False)
     here.looks[101] = lambda: Look(1.0, 2.0, False)
     given_up = here.given_up(70, watch=Silence(here.job, here.failures))
-    assert given_up == {"ps-0": pytest.approx(60, abs=0.2), "ps-1": pytest.approx(3, abs=0.2)}
+    assert given_up == {"ps-0": pytest.approx(60, abs=0.2), "ps-1": pytest.approx(seconds, abs=0.2)}
+
+
+@pytest.mark.parametrize(("crowd", "seconds"), [(0.5, 1.0), (8.0, 3.0)])
+def test_a_stopped_ps_is_given_up_in_a_second_where_nobody_waits_and_a_trainer_is_not(
+    here: Here, crowd: float, seconds: float
+) -> None:
+    here.crowd = crowd
+    here.looks = {pid: lambda: Look(1.0, 2.0, True) for pid in (100, 102)}
+    watch, given_up = Silence(here.job, here.failures), {}
+    for _ in range(200):
+        here.clock.now += 0.1
+        here.speaks("ps-1", "worker-0")
+        for member, silent in watch.given_up():
+            given_up[member.name] = silent
+            here.job.members.drop(member.name, "hung")
+    assert given_up == {"ps-0": pytest.approx(seconds, abs=0.2)}
+
+
+def test_long_intervals_between_heartbeats_are_no_silence(here: Here) -> None:
+    here.job.settings = dataclasses.replace(here.job.settings, heartbeat_seconds=2.0)
+    here.looks[100] = lambda: Look(1.0, 2.0, True)
+    given_up = here.given_up(10, "ps-1", watch=Silence(here.job, here.failures))
+    assert given_up == {"ps-0": pytest.approx(3, abs=0.2)}
 
 
 def test_a_ps_whose_quota_is_used_up_has_until_the_busy_limit_though_no_wait_of_it_has_ended(here: Here) -> None:
@@ -117,7 +157,7 @@ def test_a_ps_whose_quota_is_used_up_has_until_the_busy_limit_though_no_wait_of_
 def test_a_hung_ps_with_a_thread_that_wakes_up_now_and_then_is_given_up(here: Here) -> None:
     here.looks[100] = lambda: Look(1.0, 2.0, False, ready=round(10 * here.clock.now) % 4 == 0)
     given_up = here.given_up(10, "ps-1", watch=Silence(here.job, here.failures))
-    assert given_up == {"ps-0": pytest.approx(3, abs=0.2)}
+    assert given_up == {"ps-0": pytest.approx(1.4, abs=0.2)}
 
 
 def test_who_waits_for_a_disk_does_not_hang(here: Here) -> None:
@@ -168,7 +208,7 @@ def test_who_speaks_again_is_looked_at_anew(here: Here) -> None:
     here.speaks("ps-0")
     total = here.clock.now
     here.looks[100] = lambda: Look(0.0, total, False)  # it sleeps now
-    assert here.given_up(3.3, "ps-1", watch=watch) == {"ps-0": pytest.approx(3, abs=0.2)}
+    assert here.given_up(3.3, "ps-1", watch=watch) == {"ps-0": pytest.approx(1.4, abs=0.2)}
 
 
 def test_a_machine_is_slower_by_its_crowd() -> None:
