@@ -4,12 +4,15 @@
     python -m benchmarks.cutting --part share             # shares alone
     python -m benchmarks.cutting --part step --ps 2       # step times with two PS
     python -m benchmarks.cutting --part checkpoint        # memory while the last checkpoint is written
+    python -m benchmarks.cutting --part tables            # step times of a model with many tables of one size
 
 Canned Estimators that nobody partitions (`tests/behaviour/scripts/canned.py`): census wide & deep on 2 PS, and a
 `DNNClassifier` with one embedding table of 192 MB on 4 PS; Adagrad doubles both. Step times are those of the chief alone with a
 table of 64 MB, jobs with and without taking turns: the median of the medians, all of which are told. A job is measured when all
 its slots have their backups. The checkpoint is the last one, of a table of 256 MB and as much of Adagrad on 3 PS: what each
 process had before, and its highest resident memory until it ended; of the chief also that before it evaluates the checkpoint.
+The many tables are those of the DeepFM of the benchmarks, 1 GB with accumulators, chief and one worker: `cut=auto` ÷ `cut=off`,
+two jobs taking turns, without backups.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any
 
 from benchmarks.job import LIMIT_SECONDS, Job, end_on_signals, running, say
 from benchmarks.stock.cluster import ROOT
+from benchmarks.taking_turns import Kind, in_pairs
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 SCRIPT = str(ROOT / "tests" / "behaviour" / "scripts" / "canned.py")
@@ -110,6 +114,16 @@ def checkpoint(ps: int, words: Sequence[str], mode: str, directory: str) -> dict
     return {"cut": mode, "ps": ps, "roles": found}
 
 
+def tables(ps: int, pairs: int, seconds: float) -> dict[str, Any]:
+    """Step times cut ÷ whole."""
+    script = str(ROOT / "benchmarks" / "stock" / "train.py")
+    command = [script, "--state", "1GB", "--batch", "512", "--steps", str(10**9)]
+    kinds = {mode: Kind(command, ("--setting", f"cut={mode}", "--setting", "peer_backup=off")) for mode in MODES}
+    found = in_pairs(kinds, seconds, pairs, ps)
+    del found["costs"]
+    return found
+
+
 def _memory(pid: int, line: str) -> int:
     """0: the process has ended."""
     try:
@@ -121,7 +135,9 @@ def _memory(pid: int, line: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", choices=("share", "step", "checkpoint"), default=["share", "step"])
+    parser.add_argument(
+        "--part", nargs="+", choices=("share", "step", "checkpoint", "tables"), default=["share", "step"]
+    )
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS), help="of the shares")
     parser.add_argument("--ps", nargs="+", type=int, default=[1, 2, 4], help="of the step times (default: 1 2 4)")
     parser.add_argument("--megabytes", type=int, default=64, help="of the table of the step times (default: 64)")
@@ -144,6 +160,8 @@ def main() -> None:
     if "checkpoint" in arguments.part:
         with tempfile.TemporaryDirectory(prefix="cutting-") as directory:
             result["checkpoint"] = checkpoint(3, ("--megabytes", "256"), "auto", directory)
+    if "tables" in arguments.part:
+        result["tables"] = tables(arguments.ps[0], arguments.rounds, arguments.seconds)
     print(json.dumps(result, indent=2))
 
 

@@ -201,8 +201,9 @@ class Settings:
     dedup: str = option("auto", "Look up unique ids only: `auto` (where it pays), `on`, `off`.", words=SWITCH)
     cut: str = option(
         "auto",
-        "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more), `on` (of 128 "
-        "kB and more), `off`. Holds for a job from its start: what is on the PS is not cut afterwards.", words=SWITCH)
+        "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more that are more than a "
+        "quarter of a slot's share of all bytes), `on` (of 128 kB and more), `off`. Holds for a job from its start: what is "
+        "on the PS is not cut afterwards.", words=SWITCH)
     pack: str = option(
         "auto",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "

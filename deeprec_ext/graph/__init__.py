@@ -16,12 +16,13 @@ from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
 from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, told_by
-from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition
+from deeprec_ext.graph.partitioning import Partitioning, Partitions, divided_of, partition, tell_cuts, told_cuts
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.seeds import seed_apart
 from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
+from deeprec_ext.graph.spreading import TurnBySize
 from deeprec_ext.graph.trace import read_trace, role_by_view
 from deeprec_ext.graph.training import Training, training, updates
 from deeprec_ext.graph.writes import variables_on_ps
@@ -45,6 +46,7 @@ __all__ = [
     "Site",
     "Told",
     "Training",
+    "TurnBySize",
     "batch_size",
     "build_catalogue",
     "check",
@@ -70,7 +72,9 @@ __all__ = [
     "saved_names",
     "seed_apart",
     "sites",
+    "tell_cuts",
     "told_by",
+    "told_cuts",
     "training",
     "unregister_pass",
     "updates",

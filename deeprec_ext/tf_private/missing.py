@@ -44,6 +44,7 @@ _DEFINED = {
     "tensorflow.python.ops.io_ops": "save_v2",
     "tensorflow.python.ops.variable_v1": "default_variable_creator",
     "tensorflow.python.ops.variables": "default_variable_creator_v2",
+    "tensorflow.python.training.device_setter": "_RoundRobinStrategy replica_device_setter",
     "tensorflow.python.training.monitored_session": "MonitoredTrainingSession _MonitoredSession",
     "tensorflow.python.training.server_lib": "Server _make_server_def",
     "tensorflow.python.training.session_manager": "session SessionManager._restore_checkpoint "

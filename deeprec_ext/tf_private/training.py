@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
-from tensorflow.python.training import monitored_session, supervisor, training_util
+from tensorflow.python.training import device_setter, monitored_session, supervisor, training_util
 
 from deeprec_ext.tf_private.wrapping import exchange, wrap, wrapper
 
@@ -18,6 +18,11 @@ v1 = tf.compat.v1
 def wrap_monitored_sessions(around: Callable[..., Any]) -> None:
     """The constructor of all MonitoredSessions, Estimator's too: their base class is private."""
     wrap(monitored_session._MonitoredSession, "__init__", around)
+
+
+def exchange_turns(strategy: Callable[[int], Callable[[Any], int]]) -> None:
+    """What `replica_device_setter` places variables by where nothing else is given, Estimator's too; made with how many PS."""
+    device_setter._RoundRobinStrategy = strategy  # type: ignore[misc, assignment]
 
 
 def has_master(session_creator: Any) -> bool:

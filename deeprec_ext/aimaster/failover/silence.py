@@ -41,7 +41,7 @@ LOOK_SECONDS_SHARE = 0.25
 """... for so long at least, before what was seen counts."""
 
 SURE_SHARE, SURE_HEARTBEATS = 1 / 3, 2.0
-"""A PS that is seen to hang, on a machine that makes nobody wait, has this share of its limit, and may miss so many heartbeats."""
+"""A PS that is seen to hang, on a machine that makes nobody wait, has this share of its limit (at least so many heartbeats)."""
 
 LATE_TIMES = 4.0
 """A process whose words were late lately is allowed so many times as long a delay beyond its limit: it may go on."""

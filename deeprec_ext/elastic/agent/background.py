@@ -12,6 +12,7 @@ import ctypes
 import gc
 import math
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -137,6 +138,64 @@ def politely(
     dies at this moment waits for ever.
     """
     return Polite(function, *arguments, niceness=niceness).result(give_up)
+
+
+class _Usual:
+    """A thread that was begun at the usual priority, and does what it is given, one after the other."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._work, name="deeprec-usual", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            self._given.get()()
+
+    def call(self, function: Callable[[], T]) -> T:
+        results: list[T] = []
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        self._given.put(work)
+        done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+_usual: _Usual | None = None
+
+
+def offer_usual_priority() -> None:
+    """For `at_usual_priority`; called in a thread that has it: others inherit theirs."""
+    global _usual
+    if _usual is None:
+        _usual = _Usual()
+
+
+def at_usual_priority(function: Callable[[], T]) -> T:
+    """What a nicer thread does in Python, as `function`: whoever works in the interpreter holds it, and on a full machine
+    a nicer thread gets no processor to give it back with, so that the next step would wait for it."""
+    if _usual is None or threading.current_thread() is _usual.thread or not _is_nicer():
+        return function()
+    return _usual.call(function)
+
+
+def _is_nicer() -> bool:
+    try:
+        here = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        return here > os.getpriority(os.PRIO_PROCESS, os.getpid())
+    except (OSError, AttributeError):  # not Linux: all are alike
+        return False
 
 
 def hasten() -> bool:

@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import Callable
 
-from deeprec_ext.elastic.agent.background import GivenUpError
+from deeprec_ext.elastic.agent.background import GivenUpError, offer_usual_priority
 from deeprec_ext.elastic.agent.commands import Ack, answered
 
 log = logging.getLogger("deeprec_ext")
 
 SWITCH_SECONDS = 0.0005
-"""The interpreter's switch interval while sessions are built beside training (default 5 ms: a step would wait so long)."""
+"""The interpreter's switch interval: while sessions are built and packed beside training a step would wait for 5 ms, Python's
+own, each time that it comes back from TensorFlow."""
 
 
 class Builder:
@@ -32,6 +33,8 @@ class Builder:
         """The script ends: nothing is worth being built any more."""
 
     def start(self) -> None:
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        offer_usual_priority()
         threading.Thread(target=self._work, name="deeprec-prepare", daemon=True).start()
 
     @property
@@ -72,8 +75,6 @@ class Builder:
             self._do(job)
 
     def _do(self, job: Callable[[], None]) -> None:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_SECONDS)
         self._working = True
         try:
             job()
@@ -86,7 +87,6 @@ class Builder:
                 log.exception("preparing failed")
         finally:
             self._working = False
-            sys.setswitchinterval(before)
 
 
 def _look() -> None:

@@ -15,6 +15,7 @@ from typing import Optional
 
 import tensorflow as tf
 
+from deeprec_ext.elastic.agent.background import at_usual_priority
 from deeprec_ext.graph import Packed, Report, Run, is_of_packing, seed_apart
 from deeprec_ext.tf_private.c_graph import import_definition
 from deeprec_ext.tf_private.sessions import OwnSession
@@ -116,22 +117,29 @@ class PackedRuns:
             self._definition = None
             return None
         try:
-            packed = self._packer(zlib.decompress(definition), run)
-            if packed is None:
-                return None
-            if self.report is None or packed.report.changed > self.report.changed:
-                self.report = packed.report
-            if packed.definition is None:
-                return None
-            if self._made:
-                seed_apart(packed.definition, self._made)
-            graph = tf.Graph()
-            import_definition(graph, packed.definition)
+            graph = at_usual_priority(lambda: self._graph(definition, run))
         except Exception:  # a mistake of ours: the step can be made all the same
             log.exception("a run is not packed")
             return None
+        if graph is None:
+            return None
         self._made += 1
         return OwnSession(self._target, graph=graph, config=self._config)
+
+    def _graph(self, definition: bytes, run: Run) -> tf.Graph | None:
+        """None: it is not packed."""
+        packed = self._packer(zlib.decompress(definition), run)
+        if packed is None:
+            return None
+        if self.report is None or packed.report.changed > self.report.changed:
+            self.report = packed.report
+        if packed.definition is None:
+            return None
+        if self._made:
+            seed_apart(packed.definition, self._made)
+        graph = tf.Graph()
+        import_definition(graph, packed.definition)
+        return graph
 
     def close(self) -> None:
         """May block where a PS is gone."""

@@ -76,7 +76,7 @@ class _Call:
 def _partitioning(host: SessionHost) -> passes.Partitioning:
     """No method of the session: what it is made of must not hold it, or it is not dropped when its script drops it."""
     context = host.wanted().context
-    return passes.Partitioning(len(context.slot_map or ()), context.cut, context.cut_by_chief)
+    return passes.Partitioning(len(context.slot_map or ()), context.cut, passes.told_cuts(context.cut_by_chief))
 
 
 def _is_lazy(host: SessionHost) -> bool:
@@ -357,8 +357,8 @@ class ElasticSession(DivertedSession):
     # -- called by the agent's threads, while training goes on
 
     def cut(self) -> Iterable[str]:
-        """Shared names of the variables that were cut over slots."""
-        return self._user.known.cuts.variables if self._user.known is not None else ()
+        """The variables that were cut over slots, as `told_cuts` reads them."""
+        return passes.tell_cuts(self._user.known.cuts) if self._user.known is not None else ()
 
     def on_ps(self, operation: tf.Operation) -> tuple[str, ...]:
         """Under which names a variable of the user's graph lies on PS; none: it does not."""

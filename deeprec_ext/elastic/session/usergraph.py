@@ -115,6 +115,8 @@ class UserGraph:
             cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
             lazy = self._lazy()
             if shared is None or (shared.version, shared.cut, shared.lazy) != (self.graph.version, cut, lazy):
+                if shared is not None and partitioning is not None and shared.cut == cut:
+                    partitioning = dataclasses.replace(partitioning, before=shared.cuts.counts)
                 shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy)
             self.known, self._facts = shared, {}
             return shared

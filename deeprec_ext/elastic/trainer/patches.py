@@ -32,7 +32,7 @@ from deeprec_ext.elastic.trainer.beside import keras3_imported, keras_imported, 
 from deeprec_ext.elastic.trainer.calling import few_ps
 from deeprec_ext.elastic.trainer.last_checkpoint import LastCheckpoint
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.graph import marks
+from deeprec_ext.graph import TurnBySize, marks
 from deeprec_ext.tf_private import estimators, servers, session_managers, training
 from deeprec_ext.tf_private.wrapping import wrap
 
@@ -55,6 +55,7 @@ def tensorflow_imported(tensorflow: ModuleType) -> None:
     if trainer.chief and last.install():
         training.after_steps_of_savers(last.after_step)
     patch_iterators()
+    training.exchange_turns(TurnBySize)
     training.wrap_monitored_sessions(_add_hooks)
     training.exchange_monitored_training_session(tensorflow, _agree_who_is_chief)
     training.wrap_supervisor(beside.refuse_supervisor)

@@ -6,8 +6,9 @@ backups see the parts and never the whole. What the user can name stays: a read 
 gave, an update is there under its name and waits for the updates of the parts, a checkpoint has the whole under its one
 name (as slices, like a variable that `tf.compat.v1` has partitioned), and is restored from one.
 
-How a variable is cut depends on its shape and on the number of slots alone (`layout.py`), so every role cuts alike. What the
-script has partitioned itself is left as it is, unless a part of it is larger than any of ours. An
+How a variable is cut depends on its share of all bytes and on the number of slots (`layout.py`): as far as the slots need it to
+have alike. The chief says into how many parts it has cut what, so every role cuts alike. What the script has partitioned
+itself is left as it is, unless a part of it is larger than any of ours. An
 optimizer's slots have the shape of their variable, and lie on its slot, so part i of each is beside part i of the
 others. A variable that some op uses as nobody here knows (a handle in the body of a function that does more than read it)
 stays whole with all that are updated together with it, and the report names it.
@@ -19,6 +20,6 @@ from a whole variable, value by value, as Adam does, is computed part by part wh
 from __future__ import annotations
 
 from deeprec_ext.graph.partitioning.layout import Partitioning, divided_of
-from deeprec_ext.graph.partitioning.partition import Part, Partitions, partition
+from deeprec_ext.graph.partitioning.partition import Part, Partitions, partition, tell_cuts, told_cuts
 
-__all__ = ["Part", "Partitioning", "Partitions", "divided_of", "partition"]
+__all__ = ["Part", "Partitioning", "Partitions", "divided_of", "partition", "tell_cuts", "told_cuts"]

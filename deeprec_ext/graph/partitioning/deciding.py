@@ -14,7 +14,7 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.partitioning.functions import only_read
-from deeprec_ext.graph.partitioning.layout import Layout, Partitioning, layout_of
+from deeprec_ext.graph.partitioning.layout import Layout, Partitioning, in_parts, layout_of, size_of
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_bytes, variables_on_ps
 
 APPLIES = re.compile(r"Resource(Sparse)?Apply\w+$")
@@ -29,6 +29,8 @@ class Decision:
     """Name of a node that makes a variable that is cut -> into what."""
     kept: Mapping[str, str]
     """Shared name of a variable that is large and stays whole -> why."""
+    counts: Mapping[str, int]
+    """Shared name -> the number of its parts, of all but those that are kept."""
 
 
 def _primary(node: VariableNode, nodes: Mapping[str, VariableNode]) -> str:
@@ -59,17 +61,19 @@ def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
 
 def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
     """Raises RefusedError where the chief has cut what cannot be cut here."""
-    nodes = {name: node for name, node in variables_on_ps(index).items() if node.node.op in RESOURCE_VARIABLES}
+    every = variables_on_ps(index)
+    total = sum({node.name: size_of(node.dimensions or ()) for node in every.values() if variable_bytes(node)}.values())
+    nodes = {name: node for name, node in every.items() if node.node.op in RESOURCE_VARIABLES}
     wanted: dict[str, Layout] = {}
     of_name: dict[str, list[str]] = defaultdict(list)
     for name, node in nodes.items():
         divided = node.name in partitioning.divided or _primary(node, nodes) in partitioning.divided
-        layout = layout_of(node.dimensions or (), partitioning, divided) if variable_bytes(node) else None
+        layout = _layout(node, partitioning, divided, total) if variable_bytes(node) else None
         if layout is not None:
             of_name[node.name].append(name)
             wanted[node.name] = layout
     if not wanted:
-        return Decision({}, {})
+        return Decision({}, {}, {node.name: 1 for node in nodes.values()})
     together: dict[str, set[str]] = {name: {name} for name in wanted}  # written by one op, so cut alike or not at all
     kept: dict[str, str] = {}
     for shared, members in of_name.items():
@@ -82,12 +86,12 @@ def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
                 elif APPLIES.match(consumer.op):
                     _join(index, consumer, shared, nodes, wanted, together, kept)
     if partitioning.known is not None:
-        for shared in wanted.keys() - partitioning.known:
+        for shared in wanted.keys() - partitioning.known.keys():
             kept.setdefault(shared, "the chief has it whole")
     for shared in list(kept):
         for other in together[shared]:
             kept.setdefault(other, f"it is updated together with {shared}")
-    for shared in sorted(kept.keys() & (partitioning.known or frozenset())):
+    for shared in sorted(kept.keys() & (partitioning.known or {}).keys()):
         raise RefusedError(
             f"the chief has cut the variable '{shared}' over slots, and this process cannot: {kept[shared]}; "
             "run with --setting cut=off, or build that op in every role"
@@ -98,7 +102,18 @@ def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
         if shared not in kept
         for name in members
     }
-    return Decision(cut, kept)
+    counts = {node.name: 1 for node in nodes.values() if node.name not in kept}
+    counts.update({node.name: layout.count for node, layout in cut.values()})
+    return Decision(cut, kept, counts)
+
+
+def _layout(node: VariableNode, partitioning: Partitioning, divided: bool, total: int) -> Layout | None:
+    """As the chief has it, or as it was decided before; else by its size."""
+    known, dimensions = partitioning.known or {}, node.dimensions or ()
+    count = known.get(node.name, 0) if partitioning.known is not None else partitioning.before.get(node.name, 0)
+    if count:
+        return in_parts(dimensions, count)
+    return layout_of(dimensions, partitioning, divided, 0 if node.name in known else total)
 
 
 def _join(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LEAST_BYTES = 2_000_000
-"""What is smaller stays whole: on one PS more or less it makes no difference, and each part costs a message in each step."""
+"""What is smaller stays whole: on one PS more or less it makes no difference, and each part costs look-ups in each step."""
+
+SHARES = 4
+"""A slot's equal share of all bytes is so many pieces: what is no larger than one stays whole, what is larger is cut into as
+many parts as it has pieces, and not more. So there are few parts for each slot, however many tables there are."""
 
 PART_BYTES = 1_000_000
 """Until there are `USUAL_PARTS` a part has at least so much."""
 
 USUAL_PARTS = 8
-"""Enough for 4 PS to have a quarter each and for 3 to have 3/8; more only make steps slower (DeepFM with all of its 26
-tables cut: 48 ms in 8 parts, 26 in 2)."""
+"""Enough for 4 PS to have a quarter each and for 3 to have 3/8."""
 
 LARGE_PART_BYTES = 64 << 20
 """Beyond that a variable is cut into more parts, up to one per slot: as much moves in a fraction of a second."""
@@ -33,8 +36,11 @@ class Partitioning:
     slots: int
     mode: str = "auto"
     """auto: what is large; on: whatever is worth a bitmap; off."""
-    known: frozenset[str] | None = None
-    """Shared names of the variables that the chief has cut, and no others; None: nobody has decided before."""
+    known: Mapping[str, int] | None = None
+    """Shared names of the variables that the chief has cut, and no others, with the number of parts (0: it does not say); None:
+    nobody has decided before."""
+    before: Mapping[str, int] = field(default_factory=dict)
+    """The same of what was decided when the graph was smaller, of all variables: 1 part, it is whole."""
     divided: frozenset[str] = frozenset()
     """Shared names of variables that are parts already, of what the script has partitioned: cut only where a part is larger
     than any of ours would be."""
@@ -76,21 +82,41 @@ def _is_all(part: str) -> bool:
     return all(one in ("-", f"0,{size}") for one, size in zip(last.split(":"), sizes))
 
 
-def layout_of(dimensions: Sequence[int], partitioning: Partitioning, divided: bool = False) -> Layout | None:
-    """None: it stays as it is. `divided`: it is a part of what the script has partitioned."""
+def size_of(dimensions: Sequence[int]) -> int:
+    """Bytes, as they are counted here."""
+    return math.prod(dimensions) * ELEMENT_BYTES
+
+
+def in_parts(dimensions: Sequence[int], count: int) -> Layout | None:
+    """None: it cannot be cut, or there is nothing to cut."""
+    block = -(-dimensions[0] // count) if count > 1 and dimensions and dimensions[0] else 0
+    layout = Layout(tuple(dimensions), block) if block else None
+    return layout if layout is not None and layout.count > 1 else None
+
+
+def layout_of(
+    dimensions: Sequence[int], partitioning: Partitioning, divided: bool = False, total: int = 0
+) -> Layout | None:
+    """None: it stays as it is.
+
+    Args:
+      divided: it is a part of what the script has partitioned.
+      total: bytes of all variables, as `size_of` counts them; 0: it is cut by its own size alone.
+    """
     if partitioning.mode == "off" or partitioning.slots < 2 or not dimensions:
         return None
-    size = math.prod(dimensions) * ELEMENT_BYTES
+    size = size_of(dimensions)
     least, part = (LEAST_BYTES, PART_BYTES) if partitioning.mode != "on" else (ALWAYS_BYTES, ALWAYS_BYTES // 2)
     if size < least or (divided and size <= LARGE_PART_BYTES):
         return None
     count = 2
     while not divided and count < USUAL_PARTS and count * 2 * part <= size:
         count *= 2  # 2, 4, 8: so 2 and 4 PS have the same of it
-    count = min(max(count, -(-size // LARGE_PART_BYTES)), partitioning.slots, dimensions[0])
-    block = -(-dimensions[0] // count) if count > 1 else 0
-    layout = Layout(tuple(dimensions), block) if block else None
-    return layout if layout is not None and layout.count > 1 else None
+    count = max(count, -(-size // LARGE_PART_BYTES))
+    if total and partitioning.mode == "auto":
+        pieces = -(-size * SHARES * partitioning.slots // total)
+        count = min(count, next((few for few in (1, 2, 4) if pieces <= few), pieces))
+    return in_parts(dimensions, min(count, partitioning.slots, dimensions[0]))
 
 
 def part_name(name: str, part: int, count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -39,6 +39,8 @@ class Partitions:
     """Shared name of the whole -> how it was cut."""
     report: Report | None = None
     """None: there was nothing to decide."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """As in `Decision`."""
 
     def saved(self, names: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
         """Shared name -> (name in a checkpoint, slice), with the parts in place of the wholes."""
@@ -53,6 +55,19 @@ class Partitions:
         return found
 
 
+def tell_cuts(cuts: Partitions) -> list[str]:
+    """What is cut, for other roles: `told_cuts` reads it."""
+    return [f"{name}@{one.count}" for name, one in cuts.variables.items()]
+
+
+def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
+    """Shared names with the number of parts. None: nobody has told."""
+    if told is None:
+        return None
+    pairs = (one.rpartition("@") for one in told)
+    return {name: int(count) for name, _, count in pairs if name and count.isdigit()}
+
+
 def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
     """Partitions the large variables of a user's graph, in place; the index stays true.
 
@@ -63,7 +78,7 @@ def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
     began = time.perf_counter()
     decision = decide(index, partitioning)
     if not decision.nodes and not decision.kept:
-        return Partitions()
+        return Partitions(counts=decision.counts)
     functions.hand_in(index, decision.nodes)
     partitioner = _Partitioner(index)
     for node, (variable, layout) in decision.nodes.items():
@@ -77,7 +92,7 @@ def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
         name, why = next(iter(decision.kept.items()))
         more = f" and {len(decision.kept) - 1} more" if len(decision.kept) > 1 else ""
         detail += f"; whole: {name}{more}, {why}"
-    return Partitions(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began))
+    return Partitions(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began), decision.counts)
 
 
 class _Partitioner:

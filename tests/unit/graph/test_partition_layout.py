@@ -1,10 +1,13 @@
 """Into how many parts a variable is cut, and which variables are left as they are."""
 
+import dataclasses
+
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.graph import GraphIndex, Partitioning, divided_of, partition, saved_names
-from deeprec_ext.graph.partitioning.layout import layout_of, sub_slice
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.graph import GraphIndex, Partitioning, divided_of, partition, saved_names, tell_cuts, told_cuts
+from deeprec_ext.graph.partitioning.layout import in_parts, layout_of, sub_slice
 
 v1 = tf.compat.v1
 MB = 1 << 20
@@ -30,6 +33,21 @@ def test_parts_follow_the_bytes_and_what_the_script_has_divided_stays_up_to_64_m
     if layout:
         assert sum(layout.size(part) for part in range(layout.count)) == rows
         assert all(layout.begin(part) + layout.size(part) <= rows for part in range(layout.count))
+
+
+@pytest.mark.parametrize(
+    ("slots", "megabytes", "of", "mode", "parts"),
+    [
+        (8, 10, 520, "auto", 1), (8, 20, 520, "auto", 2), (8, 40, 520, "auto", 4), (8, 100, 520, "auto", 7),
+        (8, 10, 20, "auto", 8), (8, 1, 2, "auto", 1), (8, 6000, 12000, "auto", 8), (64, 6000, 12000, "auto", 64),
+        (64, 6000, 26 * 12000, "auto", 5), (64, 10, 26 * 20, "auto", 5), (64, 10, 20, "auto", 8), (8, 10, 520, "on", 8),
+    ],
+)  # fmt: skip
+def test_a_table_is_cut_only_as_far_as_slots_need_it_to_have_alike(slots, megabytes, of, mode, parts):
+    layout = layout_of((megabytes * MB // 64, 16), Partitioning(slots, mode), False, of * MB)
+    assert (layout.count if layout else 1) == parts
+    if layout:
+        assert in_parts(layout.dimensions, layout.count) == layout, "who is told the number comes to the same"
 
 
 def test_a_part_of_a_part_is_saved_as_its_rows_of_the_whole():
@@ -87,3 +105,50 @@ def test_a_partitioner_that_has_left_a_table_in_one_piece_has_divided_nothing(se
     assert set(found) == {"table/part_0", "table/part_0/Adagrad"} and set(found.values()) == {4}
     saved = cuts.saved({"table/part_0": ("table", "1000000 16 0,1000000:0,16")})
     assert saved["table/part_0/part_1@4"] == ("table", "1000000 16 250000,250000:0,16")
+
+
+def many(setter, rows, partitioning):
+    """Tables of so many rows of 64 bytes, with Adagrad: number of parts by name, what was done, and the graph's index."""
+    with tf.Graph().as_default() as graph, v1.device(setter), v1.variable_scope("", use_resource=True):
+        ids = v1.placeholder(tf.int64, [None])
+        tables = [v1.get_variable(f"table{number}", [count, 16]) for number, count in enumerate(rows)]
+        loss = sum(tf.reduce_sum(tf.nn.embedding_lookup(table, ids)) for table in tables)
+        v1.train.AdagradOptimizer(0.1).minimize(loss)
+        index = GraphIndex(graph.as_graph_def())
+        cuts = partition(index, partitioning)
+    return {name: one.count for name, one in cuts.variables.items()}, cuts, index
+
+
+def test_many_tables_of_one_size_stay_whole_and_the_large_one_of_many_is_cut(setter):
+    assert many(setter, [100_000] * 26, Partitioning(4))[0] == {}
+    found, *_ = many(setter, [100_000] * 10 + [1_000_000], Partitioning(4))
+    assert found == {"table10": 8 // 2, "table10/Adagrad": 8 // 2}, "in as many parts as there are slots"
+
+
+def test_others_cut_what_the_chief_has_cut_into_as_many_parts_whatever_else_they_have(setter):
+    """A graph for evaluation has no optimizer: by its own sizes it would cut otherwise."""
+    rows = [100_000] * 20
+    found, cuts, _ = many(setter, [*rows, 500_000], Partitioning(8))
+    assert found == {"table20": 4, "table20/Adagrad": 4}
+    told = told_cuts(tell_cuts(cuts))
+    assert told == found
+    assert many(setter, [20_000] * 20 + [500_000], Partitioning(8))[0]["table20"] == 8
+    again, *_ = many(setter, [20_000] * 20 + [500_000], Partitioning(8, known=told))
+    assert again == found
+    assert many(setter, [*rows, 500_000], Partitioning(8, known={}))[0] == {}
+    with pytest.raises(RefusedError, match="cannot"):
+        many(setter, [*rows, 500_000], Partitioning(8, known={"table20": 4, "table20/Adagrad": 2}))
+
+
+def test_what_was_decided_of_a_smaller_graph_stays(setter):
+    _, before, _ = many(setter, [100_000, 100_000], Partitioning(8))
+    assert before.counts["table0"] == before.counts["table1/Adagrad"] == 4
+    grown, cuts, _ = many(setter, [100_000] * 40, Partitioning(8, before=before.counts))
+    assert grown == {name: 4 for name in before.counts if before.counts[name] > 1}
+    smaller = dataclasses.replace(Partitioning(8), before=cuts.counts)
+    assert many(setter, [100_000] * 4, smaller)[0] == grown, "what was whole stays so"
+
+
+def test_what_nobody_can_read_of_cuts_is_none():
+    assert told_cuts(None) is None
+    assert told_cuts(["table@8", "a/b@2", "old", "@3", "odd@x"]) == {"table": 8, "a/b": 2}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from deeprec_ext.elastic.agent import background
-from deeprec_ext.elastic.agent.background import GivenUpError, politely
+from deeprec_ext.elastic.agent.background import GivenUpError, at_usual_priority, offer_usual_priority, politely
 
 
 def test_the_result_or_the_error_comes_back() -> None:
@@ -137,3 +137,20 @@ def test_a_thread_that_comes_back_while_the_process_ends_does_not_bring_it_down(
     pytest.importorskip("tensorflow")
     done = subprocess.run([sys.executable, "-c", LATE], cwd=root, capture_output=True, text=True, timeout=100)
     assert done.returncode == 3, done.stderr
+
+
+def test_what_nicer_threads_do_in_python_is_done_at_the_usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    monkeypatch.setattr(background, "_usual", None)
+    usual = priority()
+    assert politely(lambda: at_usual_priority(priority), niceness=usual + 1) == usual + 1, "nobody offers it"
+    offer_usual_priority()
+    assert politely(lambda: (priority(), at_usual_priority(priority)), niceness=usual + 1) == (usual + 1, usual)
+    here = threading.get_native_id()
+    assert at_usual_priority(threading.get_native_id) == here, "who has it needs nobody"
+    with pytest.raises(ZeroDivisionError):
+        politely(lambda: at_usual_priority(lambda: 1 // 0), niceness=usual + 1)
+    within = politely(lambda: at_usual_priority(lambda: at_usual_priority(priority)), niceness=usual + 1)
+    assert within == usual, "nor does what it is doing"
