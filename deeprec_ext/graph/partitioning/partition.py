@@ -61,11 +61,14 @@ def tell_cuts(cuts: Partitions) -> list[str]:
 
 
 def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
-    """Shared names with the number of parts. None: nobody has told."""
+    """Shared names with the number of parts; 0: it is not told, as by a job that began before it was. None: nobody has told."""
     if told is None:
         return None
-    pairs = (one.rpartition("@") for one in told)
-    return {name: int(count) for name, _, count in pairs if name and count.isdigit()}
+    found = {}
+    for one in told:
+        name, _, count = one.rpartition("@")
+        found.update({name: int(count)} if name and count.isdigit() else {one: 0})
+    return found
 
 
 def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:

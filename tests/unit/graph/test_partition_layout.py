@@ -149,6 +149,8 @@ def test_what_was_decided_of_a_smaller_graph_stays(setter):
     assert many(setter, [100_000] * 4, smaller)[0] == grown, "what was whole stays so"
 
 
-def test_what_nobody_can_read_of_cuts_is_none():
+def test_who_tells_no_number_has_cut_by_the_size_of_the_table_alone(setter):
     assert told_cuts(None) is None
-    assert told_cuts(["table@8", "a/b@2", "old", "@3", "odd@x"]) == {"table": 8, "a/b": 2}
+    assert told_cuts(["table@8", "a/b@2", "old", "odd@x"]) == {"table": 8, "a/b": 2, "old": 0, "odd@x": 0}
+    names = ["table1", "table1/Adagrad"]
+    assert many(setter, [100_000] * 20, Partitioning(8, known=told_cuts(names)))[0] == dict.fromkeys(names, 4)
