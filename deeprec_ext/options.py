@@ -207,8 +207,8 @@ class Settings:
     pack: str = option(
         "auto",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "
-        "of up to 4 000 operations, where it saves eight messages a step, once they run as they are), `on` (wherever it saves "
-        "one, before the first run), `off`.", words=SWITCH)
+        "where it saves eight messages a step, once they run as they are), `on` (wherever it saves one, before the first run), "
+        "`off`.", words=SWITCH)
     lazy: str = option(
         "off",
         "Optimizers that write every row of a table in each step (Adam, RMSProp, momentum; of Keras Ftrl too) write the rows "

@@ -42,9 +42,6 @@ stands still, is made in two goes: first without TensorFlow's graph optimiser, a
 PACKED_NODES_MIN = 64
 """A run of fewer operations is no training step that anything could be packed in."""
 
-PACKED_NODES_MAX = DEAR_NODES
-"""A run of more operations is packed with `on` alone: in jobs of 17 000 changes had longer gaps with packing."""
-
 HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
 """How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
 for it at most before it makes one itself."""
@@ -176,7 +173,7 @@ class SessionPool:
             needed = exported.index.upstream((*run.fetches, *run.targets))
             if len(needed) < PACKED_NODES_MIN:
                 return None
-            if context.pack != "on" and (len(needed) > PACKED_NODES_MAX or needed.isdisjoint(exported.updates)):
+            if context.pack != "on" and needed.isdisjoint(exported.updates):
                 return None
             with without_collections():
                 placed = v1.GraphDef.FromString(definition)

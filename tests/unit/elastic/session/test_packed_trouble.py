@@ -12,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed, pool  # noqa: E402
+from deeprec_ext.elastic.session.placed import retire  # noqa: E402
 from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
 from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved  # noqa: E402
 
@@ -158,23 +159,31 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
         session.close()
 
 
-@pytest.mark.parametrize("mode", ["auto", "on"])
-def test_a_large_run_is_packed_by_order_alone(mode, monkeypatch):
-    """To import it holds up training."""
-    monkeypatch.setattr(pool, "PACKED_NODES_MAX", 100)
+def test_a_graph_that_is_dear_to_compile_is_packed_with_its_optimised_session(monkeypatch):
+    """The one before it is made in a hurry, without TensorFlow's optimiser, and as it is."""
     cluster = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         with setter():
             fed = v1.placeholder(tf.int64, [None, TABLES])
             train, _ = step(lambda number: fed[:, number])
         host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
-        host.pack = mode
-        host.set(cluster.view(0, 1, 0, 1))
         session = elastic(host, graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
         for _ in range(4):
-            session.run(train, {fed: np.ones([4, TABLES], np.int64)})
-        improved(session)
-        assert packed_of(session, train) == [mode == "on"]
+            session.run(train, given)
+        monkeypatch.setattr(pool, "DEAR_NODES", 100)
+        marked = cluster.view(0, 1, 0, 1, epoch=2), {"nothing": "nothing@dirty"}
+        session.pool.prepare(host.make(*marked))
+        retire(session.pool.exchange(host.set(*marked)))
+        session.run(train, given)
+        assert session.pool.present.quick and packed_of(session, train) == [False]
+        hasty, done = session.pool.present, threading.Event()
+        while session.pool.present is hasty:
+            done.clear()
+            retire(session.pool.improve(done.set) or [])
+            assert session.pool.present is not hasty or done.wait(60)
+        assert not session.pool.present.quick and packed_of(session, train) == [True]
+        session.run(train, given)
         session.close()
 
 
