@@ -34,7 +34,10 @@ class Context:
     """Optimizers write the rows of a batch alone: on, off."""
 
     cut_by_chief: frozenset[str] | None = None
-    """Those that the chief has cut: these and no others; None: it has not said."""
+    """Those that the chief has cut, and into how many parts: these and no others; None: it has not said."""
+
+    cut_before: dict[str, int] = field(default_factory=dict)
+    """What sessions of this process have decided before, of any graph: they add to it."""
 
     worker_device: str = ""
     """The device of this process in the cluster, e.g. /job:worker/task:1."""

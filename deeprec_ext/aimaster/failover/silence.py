@@ -61,6 +61,8 @@ class Watched:
     blocked: bool = False
     ready_seconds: float = 0.0
     """Between two looks that both saw a thread which could run."""
+    was_blocked: bool = False
+    """It waited for a disk at one of the looks."""
 
     @property
     def hangs(self) -> bool:
@@ -95,7 +97,8 @@ def patience(
         return max(limit, min(busy_limit, limit * stretch(crowd) + LATE_TIMES * late))
     if not watched.hangs:
         return max(limit, busy_limit)
-    return min(limit, sure) if crowd <= USUAL_CROWD else limit
+    quiet = crowd <= USUAL_CROWD and not watched.was_blocked
+    return min(limit, sure + LATE_TIMES * late) if quiet else limit
 
 
 @dataclass
@@ -108,6 +111,7 @@ class _Looks:
     worked_seconds: float = 0.0
     queued_seconds: float = 0.0
     ready_seconds: float = 0.0
+    was_blocked: bool = False
 
 
 class Silence:
@@ -179,8 +183,8 @@ class Silence:
         looks.worked_seconds += max(0.0, look.worked_seconds - looks.last.worked_seconds)
         looks.queued_seconds += max(0.0, look.queued_seconds - looks.last.queued_seconds)
         looks.ready_seconds += now - looks.at if look.ready and looks.last.ready else 0.0
-        looks.at, looks.last = now, look
+        looks.at, looks.last, looks.was_blocked = now, look, looks.was_blocked or look.blocked
         return Watched(
             now - looks.began, looks.worked_seconds, looks.queued_seconds, look.stopped, look.blocked,
-            looks.ready_seconds,
+            looks.ready_seconds, looks.was_blocked,
         )  # fmt: skip

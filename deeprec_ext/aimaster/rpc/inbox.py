@@ -8,6 +8,7 @@ import logging
 import math
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 from deeprec_ext.aimaster.failover.failures import Failures
 from deeprec_ext.aimaster.job.job import Job
@@ -195,18 +196,26 @@ class Inbox:
         if member.role != pb.CHIEF:
             job.suspects.note(member, "it says that the model is live, which is the chief's to say")
             return
-        if live.generation != job.cluster.generation or job.cluster.lost or job.cluster.live:
-            return  # of a generation that is over, or said again
+        if live.generation != job.cluster.generation or job.cluster.lost:
+            return  # of a generation that is over
+        if job.cluster.live:  # said again
+            if (
+                live.cut and not job.cluster.cut
+            ):  # to one that has lost its store, and has heard of others that it is live
+                self._advance(cut=tuple(live.cut))
+            return
         self._rewind(live)
         resuming.live(job.store, live.step, fresh=live.fresh)
         self._failures.restored(live.step, "nothing" if live.fresh else "checkpoint")
         job.event("model_live", member.name, step=live.step, generation=live.generation)
-        if live.cut:
-            job.set_cluster(dataclasses.replace(job.cluster, cut=tuple(live.cut)))
+        self._advance(live=True, cut=tuple(live.cut))
+
+    def _advance(self, **changes: Any) -> None:
+        job = self._job
         if job.lock.held(Hold.VIEWS):
-            job.set_cluster(dataclasses.replace(job.cluster, live=True))
+            job.set_cluster(dataclasses.replace(job.cluster, **changes))
         else:
-            job.advance(live=True)
+            job.advance(**changes)
 
     def _on_saved(self, member: Member, saved: pb.Saved) -> None:
         job = self._job

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
@@ -22,6 +25,7 @@ from deeprec_ext.history.client import within
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DECLARE_LIMIT_SECONDS, SAID_SECONDS = 3600.0, 300.0
 """How long the first view waits for the declaration, from when the chief runs (before, it may wait for a node), and how often
@@ -141,9 +145,7 @@ class Beginning:
 
     async def _foretold(self, model: pb.Declaration, size: Size, jobs: Sequence[Finished]) -> Estimates | None:
         try:
-            return await asyncio.to_thread(
-                within, FIGURES_SECONDS, lambda: self._figures(model, size, jobs), "of finished jobs"
-            )
+            return await _in_own_thread(lambda: self._figures(model, size, jobs), FIGURES_SECONDS)
         except Exception:
             log.warning("what the job will use was not estimated from %d finished jobs", len(jobs), exc_info=True)
             return None
@@ -205,3 +207,25 @@ class Beginning:
     def _tell(self, why: str) -> None:
         log.warning("%s; the job begins with the size that its script alone lets expect", why)
         self._job.event("warning", text=f"{why}: the job begins with the size that its script alone lets expect"[:500])
+
+
+async def _in_own_thread(call: Callable[[], T], seconds: float) -> T:
+    """As `within`, of what nobody waits for: a process that ends leaves the thread behind, where asyncio waits for its own."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[T] = loop.create_future()
+
+    def end(result: T | None, error: BaseException | None) -> None:
+        if not found.done():
+            found.set_result(cast("T", result)) if error is None else found.set_exception(error)
+
+    def run() -> None:
+        told: tuple[T | None, BaseException | None]
+        try:
+            told = call(), None
+        except BaseException as error:
+            told = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is over
+            loop.call_soon_threadsafe(end, *told)
+
+    threading.Thread(target=run, name="figures", daemon=True).start()
+    return await asyncio.wait_for(found, seconds)

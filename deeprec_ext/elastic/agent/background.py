@@ -145,6 +145,7 @@ class _Usual:
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.pid = os.getpid()  # of a process that is forked it is not a thread
         self.thread = threading.Thread(target=self._work, name="deeprec-usual", daemon=True)
         self.thread.start()
 
@@ -167,9 +168,13 @@ class _Usual:
 
         self._given.put(work)
         done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
+        if not errors:
+            return results[0]
+        error = errors.pop()
+        try:
+            raise error
+        finally:
+            del error  # else it holds itself, by this frame
 
 
 _usual: _Usual | None = None
@@ -185,7 +190,7 @@ def offer_usual_priority() -> None:
 def at_usual_priority(function: Callable[[], T]) -> T:
     """What a nicer thread does in Python, as `function`: whoever works in the interpreter holds it, and on a full machine
     a nicer thread gets no processor to give it back with, so that the next step would wait for it."""
-    if _usual is None or threading.current_thread() is _usual.thread or not _is_nicer():
+    if _usual is None or _usual.pid != os.getpid() or threading.current_thread() is _usual.thread or not _is_nicer():
         return function()
     return _usual.call(function)
 

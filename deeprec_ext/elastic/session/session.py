@@ -76,7 +76,9 @@ class _Call:
 def _partitioning(host: SessionHost) -> passes.Partitioning:
     """No method of the session: what it is made of must not hold it, or it is not dropped when its script drops it."""
     context = host.wanted().context
-    return passes.Partitioning(len(context.slot_map or ()), context.cut, passes.told_cuts(context.cut_by_chief))
+    return passes.Partitioning(
+        len(context.slot_map or ()), context.cut, passes.told_cuts(context.cut_by_chief), context.cut_before
+    )  # fmt: skip
 
 
 def _is_lazy(host: SessionHost) -> bool:

@@ -82,6 +82,12 @@ class Exported:
         return frozenset(passes.updates(self.index, passes.variables_on_ps(self.index)))
 
 
+def _remember(partitioning: passes.Partitioning, exported: Exported) -> None:
+    """Whatever graph comes next, the variables are these."""
+    for name, count in exported.cuts.counts.items():
+        partitioning.before.setdefault(name, count)
+
+
 class UserGraph:
     """Args:
     graph: the user's, which goes on growing.
@@ -114,10 +120,14 @@ class UserGraph:
             partitioning = self._partitioning() if self._partitioning is not None else None
             cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
             lazy = self._lazy()
+            if shared is not None and partitioning is not None and shared.cut == cut:
+                shared = shared if passes.agree(partitioning.known, shared.cuts) else None
+                if shared is not None and partitioning.known is None:
+                    _remember(partitioning, shared)
             if shared is None or (shared.version, shared.cut, shared.lazy) != (self.graph.version, cut, lazy):
-                if shared is not None and partitioning is not None and shared.cut == cut:
-                    partitioning = dataclasses.replace(partitioning, before=shared.cuts.counts)
                 shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy)
+                if partitioning is not None and partitioning.known is None:
+                    _remember(partitioning, shared)
             self.known, self._facts = shared, {}
             return shared
 

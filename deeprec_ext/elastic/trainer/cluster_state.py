@@ -41,6 +41,7 @@ class ClusterState:
         self.member, self.target = member, target
         self._address, self._moved, self._waits = address, moved, waits
         self.dedup = self.cut = self.pack = "auto"
+        self._cut_before: dict[str, int] = {}
         self.lazy = "off"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
@@ -132,6 +133,7 @@ class ClusterState:
             cut=self.cut,
             lazy=self.lazy,
             cut_by_chief=view.cut if view.live else None,
+            cut_before=self._cut_before,
         )
         return Wanted(
             view.placement, context, lambda base: elastic_config(used, base, (job, index, self._address)), self.target

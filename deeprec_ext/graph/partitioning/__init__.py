@@ -20,6 +20,6 @@ from a whole variable, value by value, as Adam does, is computed part by part wh
 from __future__ import annotations
 
 from deeprec_ext.graph.partitioning.layout import Partitioning, divided_of
-from deeprec_ext.graph.partitioning.partition import Part, Partitions, partition, tell_cuts, told_cuts
+from deeprec_ext.graph.partitioning.partition import Part, Partitions, agree, partition, tell_cuts, told_cuts
 
-__all__ = ["Part", "Partitioning", "Partitions", "divided_of", "partition", "tell_cuts", "told_cuts"]
+__all__ = ["Part", "Partitioning", "Partitions", "agree", "divided_of", "partition", "tell_cuts", "told_cuts"]

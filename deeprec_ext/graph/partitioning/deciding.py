@@ -67,8 +67,9 @@ def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
     wanted: dict[str, Layout] = {}
     of_name: dict[str, list[str]] = defaultdict(list)
     for name, node in nodes.items():
-        divided = node.name in partitioning.divided or _primary(node, nodes) in partitioning.divided
-        layout = _layout(node, partitioning, divided, total) if variable_bytes(node) else None
+        primary = _primary(node, nodes)
+        divided = node.name in partitioning.divided or primary in partitioning.divided
+        layout = _layout(node, primary, partitioning, divided, total) if variable_bytes(node) else None
         if layout is not None:
             of_name[node.name].append(name)
             wanted[node.name] = layout
@@ -107,10 +108,12 @@ def decide(index: GraphIndex, partitioning: Partitioning) -> Decision:
     return Decision(cut, kept, counts)
 
 
-def _layout(node: VariableNode, partitioning: Partitioning, divided: bool, total: int) -> Layout | None:
-    """As the chief has it, or as it was decided before; else by its size."""
-    known, dimensions = partitioning.known or {}, node.dimensions or ()
-    count = known.get(node.name, 0) if partitioning.known is not None else partitioning.before.get(node.name, 0)
+def _layout(node: VariableNode, primary: str, partitioning: Partitioning, divided: bool, total: int) -> Layout | None:
+    """As the chief has it, or as it was decided before (of an optimizer's slot: of what it lies beside); else by its size."""
+    known, before, dimensions = partitioning.known or {}, partitioning.before, node.dimensions or ()
+    count = known.get(node.name, 0)
+    if partitioning.known is None:
+        count = before.get(node.name) or before.get(primary, 0)
     if count:
         return in_parts(dimensions, count)
     return layout_of(dimensions, partitioning, divided, 0 if node.name in known else total)

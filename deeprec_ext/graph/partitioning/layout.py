@@ -39,8 +39,8 @@ class Partitioning:
     known: Mapping[str, int] | None = None
     """Shared names of the variables that the chief has cut, and no others, with the number of parts (0: it does not say); None:
     nobody has decided before."""
-    before: Mapping[str, int] = field(default_factory=dict)
-    """The same of what was decided when the graph was smaller, of all variables: 1 part, it is whole."""
+    before: dict[str, int] = field(default_factory=dict)
+    """The same of all that was decided before, of a smaller graph or of another one; 1 part: it is whole."""
     divided: frozenset[str] = frozenset()
     """Shared names of variables that are parts already, of what the script has partitioned: cut only where a part is larger
     than any of ours would be."""

@@ -71,6 +71,14 @@ def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
     return found
 
 
+def agree(known: Mapping[str, int] | None, cuts: Partitions) -> bool:
+    """Whether a graph is cut as the chief says, as far as it says anything (`told_cuts`)."""
+    counts = {name: one.count for name, one in cuts.variables.items()}
+    return known is None or (all(
+        name in known and known[name] in (0, count) for name, count in counts.items()
+    ) and all(cuts.counts.get(name, count) == count for name, count in known.items() if count))  # fmt: skip
+
+
 def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
     """Partitions the large variables of a user's graph, in place; the index stays true.
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.graph import GraphIndex, Partitioning, divided_of, partition, saved_names, tell_cuts, told_cuts
+from deeprec_ext.graph import GraphIndex, Partitioning, agree, divided_of, partition, saved_names, tell_cuts, told_cuts
 from deeprec_ext.graph.partitioning.layout import in_parts, layout_of, sub_slice
 
 v1 = tf.compat.v1
@@ -147,6 +147,18 @@ def test_what_was_decided_of_a_smaller_graph_stays(setter):
     assert grown == {name: 4 for name in before.counts if before.counts[name] > 1}
     smaller = dataclasses.replace(Partitioning(8), before=cuts.counts)
     assert many(setter, [100_000] * 4, smaller)[0] == grown, "what was whole stays so"
+
+
+def test_a_slot_of_an_optimizer_that_comes_later_is_cut_as_what_it_lies_beside(setter):
+    found, *_ = many(setter, [100_000] * 40, Partitioning(8, before={"table0": 4, "table1": 1}))
+    assert found == {"table0": 4, "table0/Adagrad": 4}
+
+
+def test_what_is_cut_agrees_with_the_chief_or_does_not(setter):
+    found, cuts, _ = many(setter, [100_000] * 20 + [500_000], Partitioning(8))
+    assert agree(None, cuts) and agree(found, cuts) and agree(dict.fromkeys(found, 0), cuts)
+    assert not agree({}, cuts) and not agree({**found, "table20": 8}, cuts) and not agree({**found, "table0": 2}, cuts)
+    assert agree({**found, "of_another_graph": 2}, cuts)
 
 
 def test_who_tells_no_number_has_cut_by_the_size_of_the_table_alone(setter):

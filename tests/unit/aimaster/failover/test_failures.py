@@ -65,6 +65,24 @@ def test_the_first_start_of_a_job_goes_back_from_nothing(tmp_path: Path, fresh: 
     play(tmp_path, scenario)
 
 
+def test_what_a_chief_has_cut_is_as_it_says_last_and_is_taken_from_who_says_it_again(tmp_path: Path) -> None:
+    """Each role cuts by that alone: what a model before had does not stay, and an AIMaster may have lost what it heard."""
+
+    async def scenario(it: World) -> None:
+        await it.until(lambda: it.master.job.cluster.live)
+        chief, generation = it.agent("chief-0"), it.master.job.cluster.generation
+        for said, kept in ((["a@4"], ("a@4",)), (["b@8"], ("a@4",)), ([], ("a@4",))):
+            await chief.say(live=pb.ModelLive(generation=generation, cut=said))
+            await it.until(lambda kept=kept: it.master.job.cluster.cut == kept)
+            await it.until(lambda kept=kept: tuple(it.agent("worker-0").view.cut) == kept)
+        chief.restored = pb.ModelLive(fresh=True)
+        await it.backend.kill("ps-1")
+        await it.until(lambda: it.master.job.cluster.generation == generation + 1 and it.master.job.cluster.live)
+        assert it.master.job.cluster.cut == ()
+
+    play(tmp_path, scenario)
+
+
 def test_a_recovery_that_an_aimaster_does_not_live_to_see_is_seen_by_the_next(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await it.until(lambda: it.master.job.cluster.live)

@@ -165,6 +165,12 @@ def test_who_waits_for_a_disk_does_not_hang(here: Here) -> None:
     assert here.given_up(30, "ps-1", watch=Silence(here.job, here.failures)) == {}
 
 
+def test_who_has_waited_for_a_disk_lately_is_not_seen_to_hang_so_soon(here: Here) -> None:
+    """It reads its memory back from there: asleep at one look, waiting at the next."""
+    here.looks[100] = lambda: Look(0.0, 0.0, False, here.clock.now % 1.0 < 0.15)
+    assert here.given_up(2.9, "ps-1", watch=Silence(here.job, here.failures)) == {}
+
+
 def test_a_thread_that_ends_takes_nothing_of_what_the_others_waited(here: Here) -> None:
     here.looks[100] = lambda: Look(0.0, 0.5 * here.clock.now + (0.0 if here.clock.now % 10 > 2 else 1000.0), False)
     assert here.given_up(20, "ps-1", watch=Silence(here.job, here.failures)) == {}
