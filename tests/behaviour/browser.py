@@ -53,15 +53,13 @@ class Browser:
         theirs_in, ours_out = _high(os.pipe())
         ours_in, theirs_out = _high(os.pipe())
 
-        def pipes() -> None:
-            os.dup2(theirs_in, 3)
-            os.dup2(theirs_out, 4)
-
-        words = [program, *FLAGS, f"--user-data-dir={self._directory / 'profile'}", "about:blank"]
+        # By a shell, and not by Python between fork and exec: there gRPC's threads are begun anew, and may end the child.
+        words = ["bash", "-c", f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}', program, *FLAGS]
+        words += [f"--user-data-dir={self._directory / 'profile'}", "about:blank"]
         environment = {**os.environ, "HOME": str(self._directory), "XDG_CONFIG_HOME": str(self._directory)}
         self._errors = (self._directory / "chromium.log").open("wb")
         self._process = subprocess.Popen(
-            words, preexec_fn=pipes, pass_fds=(3, 4), stdout=self._errors, stderr=self._errors, start_new_session=True,
+            words, pass_fds=(theirs_in, theirs_out), stdout=self._errors, stderr=self._errors, start_new_session=True,
             env=environment,
         )  # fmt: skip
         os.close(theirs_in)
