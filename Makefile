@@ -135,7 +135,7 @@ keras-latest:  ## Keras's `fit` on the newest TensorFlow: what it computes, and 
 .PHONY: keras-fit
 keras-fit: $(VENV)/installed-compat
 	$(BIN)/python -m pytest $(wordlist 1,4,$(KERAS_LATEST)) $(PYTEST_ARGS)  # each leaves its servers behind: in two processes
-	$(BIN)/python -m pytest $(wordlist 5,8,$(KERAS_LATEST)) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(wordlist 5,$(words $(KERAS_LATEST)),$(KERAS_LATEST)) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
 
 .PHONY: test-quick

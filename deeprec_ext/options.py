@@ -160,8 +160,8 @@ class Settings:
     heartbeat_seconds: float = option(
         0.5, "How often an agent reports. 1 000 agents at 0.5 s are 2 000 messages a second; larger jobs set 2 s.", least=0.05)
     ps_heartbeat_limit_seconds: float = option(
-        3.0, "A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it.",
-        least=0.5)
+        3.0, "A PS silent for longer is given up: no user code runs there, so nothing but a hang or a death explains it. After "
+        "a third of that where the AIMaster sees that it hangs, and nobody waits for a processor.", least=0.5)
     worker_heartbeat_limit_seconds: float = option(
         30.0, "A worker silent for longer is given up. User code may hold the interpreter for long (a C extension, a "
         "collection).", least=0.5)

@@ -199,9 +199,7 @@ def test_what_the_models_read_comes_from_the_job_and_scikit_learn_decides_where_
     declaration, seen, told = declared_of(second)
     figures = {figure.name: figure for figure in told.figures}
     shown = command(second, "decisions")
-    in_time = (
-        "finished jobs in time" not in shown.stdout
-    )  # else the start could not wait for the learners; its figures did
+    in_time = "finished jobs in time" not in shown.stdout  # else the start could not wait for them, and its figures did
     assert set(figures) == set(NAMES) and bool(told.like) == in_time
     again = estimate(
         seen, told.size, jobs[::-1], layout=Layout.of(declaration.catalogue, 8), machine=machine(),

@@ -198,10 +198,9 @@ class Inbox:
             return
         if live.generation != job.cluster.generation or job.cluster.lost:
             return  # of a generation that is over
-        if job.cluster.live:  # said again
-            if (
-                live.cut and not job.cluster.cut
-            ):  # to one that has lost its store, and has heard of others that it is live
+        if job.cluster.live:
+            # Said again. An AIMaster that has lost its store may have heard of others that it is live, and not what is cut.
+            if live.cut and not job.cluster.cut:
                 self._advance(cut=tuple(live.cut))
             return
         self._rewind(live)

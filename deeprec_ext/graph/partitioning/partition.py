@@ -73,10 +73,10 @@ def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
 
 def agree(known: Mapping[str, int] | None, cuts: Partitions) -> bool:
     """Whether a graph is cut as the chief says, as far as it says anything (`told_cuts`)."""
-    counts = {name: one.count for name, one in cuts.variables.items()}
-    return known is None or (all(
-        name in known and known[name] in (0, count) for name, count in counts.items()
-    ) and all(cuts.counts.get(name, count) == count for name, count in known.items() if count))  # fmt: skip
+    if known is None:
+        return True
+    alike = all(known.get(name) in (0, one.count) for name, one in cuts.variables.items())
+    return alike and all(cuts.counts.get(name, count) == count for name, count in known.items() if count)
 
 
 def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
