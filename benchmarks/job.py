@@ -109,6 +109,21 @@ class Job:
         self.until(settled, "steady state", seconds + settle_seconds, every=0.25)
         self.wait_steps(20, time.time() - settle_seconds, seconds)
 
+    def wait_prepared(self, quiet_seconds: float = 10.0, seconds: float = LIMIT_SECONDS) -> None:
+        """Until no trainer has finished a session, or the packing of a run, for so long on end: what is done for that takes
+        processor time from the steps, and they are not as they will be."""
+        known, since = -1, 0.0
+
+        def quiet() -> bool:
+            nonlocal known, since
+            logs = [(self.workdir / "logs" / f"{name}.log").read_text(errors="replace") for name in self.trainers]
+            count = sum(log.count(mark) for log in logs for mark in (" prepared a session ", " packed from now on"))
+            if count != known:
+                known, since = count, time.monotonic()
+            return time.monotonic() - since >= quiet_seconds
+
+        self.until(quiet, "end of what is prepared beside training", seconds, every=0.5)
+
     def is_steady(self) -> bool:
         status = self.status()
         if status is None or status.state != "training" or not status.live:

@@ -67,7 +67,7 @@ class Kind:
 
 @contextlib.contextmanager
 def _both(kinds: Mapping[str, Kind], ps: int, workers: int) -> Iterator[dict[str, Job]]:
-    """A job of each, both warm and stopped."""
+    """A job of each, both warm, packed and stopped."""
     with contextlib.ExitStack() as stack:
         jobs: dict[str, Job] = {}
         for name, kind in kinds.items():
@@ -76,6 +76,7 @@ def _both(kinds: Mapping[str, Kind], ps: int, workers: int) -> Iterator[dict[str
             stack.callback(_send, job, signal.SIGCONT)
             job.wait_steps(100, 0.0)
             job.wait_steady(5.0)
+            job.wait_prepared()
             _send(job, signal.SIGSTOP)
             jobs[name] = job
         yield jobs

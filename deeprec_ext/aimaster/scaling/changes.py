@@ -145,6 +145,10 @@ class PsChange:
         ps = {member.task: member for member in (*job.cluster.ps, *run.scaling.targets)}
         moves = self._moves()
         self._tracked = job.marks_on
+        rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
+        marking = (
+            rows and not job.marks_on
+        )  # then trainers mark first: with what targets make, and before anything is copied
         arm: dict[str, asyncio.Future[pb.Ack]] = {}
         for name, member in self._targets().items():
             arm |= job.send(
@@ -153,18 +157,12 @@ class PsChange:
                              ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
                              guarded=job.peer_backups.kept_in_changes),
             )  # fmt: skip
-        await commands.gather(arm, self._left(), "Copy(ARM)")
-        rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
-        if rows and not job.marks_on:
-            await self._mark(self._moved_slots())
-        view = self._new_view()
-        trainers = job.members.trainers()
-        prepared = asyncio.ensure_future(
-            run.ask(
-                trainers, self._left(), "Prepare", may_die=True, prepare=pb.Prepare(view=view, keep_marks=job.marks_on)
-            )
-        )
+        prepared = None if marking else self._sessions()
         try:
+            await commands.gather(arm, self._left(), "Copy(ARM)")
+            if prepared is None:
+                await self._mark(self._moved_slots())
+                prepared = self._sessions()
             run.update(detail="first copy")
             acks = await self._copy(pb.Copy.FIRST, self._left())
             run.update(bytes_moved=run.scaling.bytes_moved + sum(ack.copy.bytes for ack in acks))
@@ -176,8 +174,14 @@ class PsChange:
             if late and rows:
                 await self._dirty_round("last round")
         finally:
-            if not prepared.cancel() and not prepared.cancelled():
+            if prepared is not None and not prepared.cancel() and not prepared.cancelled():
                 prepared.exception()  # retrieved: another error came first
+
+    def _sessions(self) -> asyncio.Future[Any]:
+        """Done when every trainer has prepared its session for the new view."""
+        prepare = pb.Prepare(view=self._new_view(), keep_marks=self._job.marks_on)
+        asked = self._run.ask(self._job.members.trainers(), self._left(), "Prepare", may_die=True, prepare=prepare)
+        return asyncio.ensure_future(asked)
 
     def _left(self) -> float:
         return max(0.0, self._prepare_end - self._run.now())

@@ -28,6 +28,10 @@ TRIM_SECONDS = 20.0
 
 SLOW_SECONDS = 0.2
 
+LATER_SECONDS = 5.0
+"""A trainer has steps to make when it has closed sessions, the first on a new view: where the heap is large each call takes
+0.1 to 0.3 s, in which nobody can take from, or give to, the arena that is looked through."""
+
 ARENAS_A_CORE = 2
 """With one a core threads waited for each other: a PS needed 2 % more processor time a step, with two nothing to speak of
 (docs/benchmarks.md, Long)."""
@@ -54,6 +58,22 @@ def trim() -> float:
     began = time.monotonic()
     function(ctypes.c_size_t(0))
     return time.monotonic() - began
+
+
+_pending = threading.Lock()
+
+
+def trim_later() -> None:
+    """In a few seconds, once for all who ask until then."""
+    if not _pending.acquire(blocking=False):
+        return
+
+    def work() -> None:
+        time.sleep(LATER_SECONDS)
+        _pending.release()
+        trim()
+
+    threading.Thread(target=work, name="deeprec-trim", daemon=True).start()
 
 
 def keep_trimming(ended: threading.Event) -> None:

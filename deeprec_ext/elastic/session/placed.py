@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.runtime.trimming import trim
+from deeprec_ext.elastic.runtime.trimming import trim_later
 from deeprec_ext.elastic.session.packed import GONE, PackedRunError, PackedRuns, Packer, is_ours
 from deeprec_ext.elastic.session.probe import Probe
 from deeprec_ext.graph import Report, Rewritten, Run
@@ -363,4 +363,5 @@ def retire(sessions: Sequence[PlacedSession]) -> None:
             placed.leak()
         else:
             placed.close()
-    trim()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes
+    if sessions:
+        trim_later()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -85,9 +86,28 @@ def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             done.append("closed")
 
-    monkeypatch.setattr(placed, "trim", lambda: done.append("trimmed"))
+    trimmed = threading.Event()
+    monkeypatch.setattr(trimming, "LATER_SECONDS", 0.05)
+    monkeypatch.setattr(trimming, "trim", lambda: (done.append("trimmed"), trimmed.set()))
     placed.retire([Old(), Old()])  # type: ignore[list-item]
-    assert done == ["closed", "closed", "trimmed"]
+    assert done[:2] == ["closed", "closed"]
+    assert trimmed.wait(10)
+
+
+def test_what_was_closed_within_seconds_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from deeprec_ext.elastic.session import placed
+
+    trimmed: list[float] = []
+    monkeypatch.setattr(trimming, "LATER_SECONDS", 0.3)
+    monkeypatch.setattr(trimming, "trim", lambda: trimmed.append(time.monotonic()))
+    placed.retire([])
+    for _ in range(3):
+        trimming.trim_later()
+    time.sleep(1.0)
+    assert len(trimmed) == 1  # of the three; nothing was closed before them
+    trimming.trim_later()
+    time.sleep(1.0)
+    assert len(trimmed) == 2
 
 
 def test_it_goes_on_until_the_process_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
