@@ -132,7 +132,7 @@ def test_the_pause_of_a_loss_is_the_failures_and_not_that_of_the_replacing_that_
         assert failure["pause_seconds"] == pytest.approx(max(own), abs=1e-3), (failure, own)
     rolled_back = [one for one in scalings if one["outcome"] == "rolled_back"]
     assert len(failures) == len(rolled_back) == 2, summary
-    # Nobody makes a step between the hung PS's last sign of life, of which a part of a second went by unhurt, and its promotion.
+    # Nobody makes a step between the hung PS's last sign of life, a part of a second before it hangs, and its promotion.
     hung = failures[1]["detected_seconds"]
     assert hung > 0.9, failures
     assert failures[1]["pause_seconds"] > hung / 2, failures

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from deeprec_ext.aimaster.core.records import PsInfo
 from deeprec_ext.aimaster.membership import commands
@@ -157,8 +158,9 @@ class PsChange:
                              ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
                              guarded=job.peer_backups.kept_in_changes),
             )  # fmt: skip
-        prepared = None if marking else self._sessions()
+        prepared: asyncio.Future[Any] | None = None
         try:
+            prepared = None if marking else self._sessions()
             await commands.gather(arm, self._left(), "Copy(ARM)")
             if prepared is None:
                 await self._mark(self._moved_slots())

@@ -65,10 +65,13 @@ to a minute to end: TensorFlow tells its autotuning thread to end before it mark
 model.cc, cancellation.cc), and who looks in between sleeps on until its next turn."""
 
 NICENESS = 5
-"""A third of the processor time of a step, where both want it. With 10 it is a tenth: a change of a large graph then took half
-as long again, its longest gaps were no shorter, and the processor time that it took from the steps was the same in the end."""
+"""Above that of the process: a third of the processor time of a step, where both want it. With 10 it is a tenth: a change of a
+large graph then took half as long again, its longest gaps were no shorter, and the steps lost as much time in the end."""
 
-IDLE_NICENESS = 12
+STEADY_NICENESS = 10
+"""Of what goes on all the time, as copies do: a tenth."""
+
+IDLE_NICENESS = 7
 """Of what nobody waits for at all: less than that, and never hastened."""
 
 GIVE_UP_SECONDS = 0.1
@@ -79,10 +82,15 @@ class GivenUpError(DeepRecError):
     """What was done in the background hangs on a PS that is dead; its thread is left behind."""
 
 
+def _nicer_by(niceness: int) -> int:
+    """A process may have been made nicer itself (nice(1))."""
+    return min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness)
+
+
 class Polite(Generic[T]):
     """`function(*arguments)`, under way in a nicer thread.
 
-    niceness: of the thread; None: of this process.
+    niceness: of the thread, above that of the process; None: as the process.
     then: called in that thread when it has ended.
     """
 
@@ -96,7 +104,7 @@ class Polite(Generic[T]):
         def work() -> None:
             if niceness is not None:
                 with contextlib.suppress(OSError, AttributeError):  # not Linux: at the usual priority
-                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _nicer_by(niceness))
             try:
                 self._results.append(function(*arguments))
             except BaseException as error:  # raised again by who asks for the result
@@ -211,10 +219,10 @@ def hasten() -> bool:
     Returns whether the system allows it: it takes privileges, and without them they go on as they are.
     """
     try:
-        usual = os.getpriority(os.PRIO_PROCESS, os.getpid())
+        usual, nicer = os.getpriority(os.PRIO_PROCESS, os.getpid()), _nicer_by(NICENESS)
         for thread in map(int, os.listdir("/proc/self/task")):
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                if os.getpriority(os.PRIO_PROCESS, thread) == NICENESS:
+                if os.getpriority(os.PRIO_PROCESS, thread) == nicer:
                     os.setpriority(os.PRIO_PROCESS, thread, usual)
     except (OSError, AttributeError):  # not allowed; not Linux
         return False

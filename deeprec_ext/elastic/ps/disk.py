@@ -20,7 +20,7 @@ from deeprec_ext.backup.blocks import FileWriter
 from deeprec_ext.backup.errors import DamagedError
 from deeprec_ext.backup.files import Directory, directory
 from deeprec_ext.backup.manifest import data_name, loads, manifest_name
-from deeprec_ext.elastic.agent.background import politely
+from deeprec_ext.elastic.agent.background import STEADY_NICENESS, politely
 from deeprec_ext.elastic.agent.commands import Ack, answered
 from deeprec_ext.elastic.ps.calling_off import CallingOff, still_wanted
 from deeprec_ext.elastic.ps.collector import make_bitmaps
@@ -90,7 +90,7 @@ class Disk:
             answered(self._answer, command.id, kind.replace("_", " "), work, (DeepRecError, OSError))
 
     def _write_backup(self, command: pb.WriteBackup) -> dict[str, Any]:
-        return {"files": politely(self._write, command)}
+        return {"files": politely(self._write, command, niceness=STEADY_NICENESS)}
 
     def _write(self, command: pb.WriteBackup) -> list[pb.BackupFile]:
         started = time.monotonic()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.agent.background import NICENESS, politely, without_collections
+from deeprec_ext.elastic.agent.background import STEADY_NICENESS, politely, without_collections
 from deeprec_ext.elastic.ps.held_slots import RUN_LIMIT_SECONDS, Assignment, HeldSlot, HeldSlots
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -117,7 +117,7 @@ class Refresher:
                 if self._abandoned or self._next is not None:
                     return good
                 self._source = source
-            niceness = None if self._late(now, some) else NICENESS
+            niceness = None if self._late(now, some) else STEADY_NICENESS
             good = politely(self._refresh, now, some, niceness=niceness) and good
             with self._lock:
                 self._source = None

@@ -1,4 +1,5 @@
-"""Memory that a process has freed goes back to the system: a PS every now and then, a trainer when it has closed old sessions.
+"""Memory that a process has freed goes back to the system: a PS every now and then, a trainer once it has closed
+old sessions.
 
 glibc keeps what is freed in its arenas. Initialising a table needs its values twice for a moment, and so does a copy of a slot
 or a refresh of a backup: afterwards a PS with 256 MB of variables had 150 MB that nobody used, and whoever sizes pods by
@@ -73,7 +74,10 @@ def trim_later() -> None:
         _pending.release()
         trim()
 
-    threading.Thread(target=work, name="deeprec-trim", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="deeprec-trim", daemon=True).start()
+    except RuntimeError:  # no thread can be begun any more: the process ends
+        _pending.release()
 
 
 def keep_trimming(ended: threading.Event) -> None:

@@ -364,4 +364,4 @@ def retire(sessions: Sequence[PlacedSession]) -> None:
         else:
             placed.close()
     if sessions:
-        trim_later()  # a session is tens of megabytes in thousands of pieces, and the next one would not fit into the holes
+        trim_later()  # a session is tens of megabytes in thousands of pieces, and later ones would not fit into the holes

@@ -39,6 +39,9 @@ DEAR_NODES = 4000
 """From that size of the user's graph on (compiling a step takes a second of a core) what is made beside training, or while it
 stands still, is made in two goes: first without TensorFlow's graph optimiser, and once that is in use, with it."""
 
+PACK_NICENESS = 3
+"""Of what makes the steps of a session that was made in haste half as long: sooner than anything else beside training."""
+
 PACKED_NODES_MIN = 64
 """A run of fewer operations is no training step that anything could be packed in."""
 
@@ -92,6 +95,7 @@ class SessionPool:
         self._standby: dict[object, PlacedSession] = {}  # for views that come only when a PS dies
         self._under_way: dict[object, _UnderWay] = {}
         self._better: _Better | None = None
+        self._outdated: list[_Better] = []  # for a view that is over, and still being compiled
         self._uncompilable: set[Signature] = set()  # of those that were run once
         self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
@@ -158,10 +162,10 @@ class SessionPool:
             if exported.cuts.report is not None:
                 rewritten.reports.insert(0, exported.cuts.report)
             key, config = (wanted.key, exported.version), wanted.config(self._given)
-            packer = None if quick else self._packer(wanted.context, exported)  # what is in a hurry is not packed
+            later = quick or (not at_once and wanted.context.pack == "auto")  # what is in a hurry is not packed at once
             return PlacedSession(
-                key, rewritten, wanted.target, config, self._left_behind, quick=quick, packer=packer,
-                later=not at_once and wanted.context.pack == "auto",
+                key, rewritten, wanted.target, config, self._left_behind, quick=quick,
+                packer=self._packer(wanted.context, exported), later=later,
             )  # fmt: skip
 
     def _packer(self, context: passes.Context, exported: Exported) -> Packer | None:
@@ -246,8 +250,8 @@ class SessionPool:
             under_way.ended.set()
 
     def improve(self, again: Callable[[], None]) -> list[PlacedSession] | None:
-        """One piece of the work on a better session: an optimised one where the present one is not (the last piece exchanges
-        them), or a run of it that is packed.
+        """One piece of the work on a better session: a run of it that is packed, then an optimised one where the present one is
+        not (the last piece exchanges them).
 
         Compiling a run takes long then, and no command shall wait for it: `again` is called, by another thread, when the next
         piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
@@ -260,9 +264,13 @@ class SessionPool:
         unneeded = [better] if better is not None and better is not placed and not better.pinned else []
         if placed is None or wanted is None or exported is None or placed.key != (wanted.key, exported.version):
             return unneeded or None
+        if better is placed or (better is not None and better.key != placed.key):
+            better = None  # a run of it has been packed, or it is for another view
+        if better is None and not self._is_dead(wanted) and self._pack(placed, wanted, again):
+            return unneeded
         if not placed.quick:
-            return unneeded if self._pack(placed, wanted, again) else (unneeded or None)
-        if better is None or better.key != placed.key:
+            return unneeded or None
+        if better is None:
             better = self._build(wanted, exported, at_once=True)
         else:
             unneeded = []
@@ -278,23 +286,60 @@ class SessionPool:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
-    def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> bool:
+    def pack_hasty(self, again: Callable[[], None]) -> None:
+        """Begins to pack the next run of a present session that was made in haste. That costs less than any other session, and
+        its steps then take half as long: so nothing that is prepared beside training comes before it.
+
+        `again` is called, by another thread, when this can be called for the next one.
+        """
+        with self._building:
+            better, placed, wanted = self._better, self.present, self.made_for
+            if placed is None or wanted is None or not placed.quick or self._is_dead(wanted):
+                return
+            if better is not None and better.packs and better.placed is placed:
+                try:
+                    self._compiled_better()
+                except Exception:  # standby sessions shall be prepared all the same
+                    log.exception("a run is not packed")
+        if self._better is None:
+            self._pack(placed, wanted, again, PACK_NICENESS)
+
+    def _pack(
+        self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None], niceness: int = IDLE_NICENESS
+    ) -> bool:
         """Whether a run of the present session is being packed now."""
         run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
         with self._building:
             if run is None or self.present is not placed:  # another may just have taken its place
                 return False
-            work = Polite(placed.pack, run, niceness=IDLE_NICENESS, then=again)
+            work = Polite(placed.pack, run, niceness=niceness, then=again)
             self._better = _Better(placed, wanted, work, packs=True)
         return True
 
     def replaced(self) -> list[PlacedSession]:
-        """The session whose place was taken while a run of it was being packed: now it can be closed."""
-        better = self._better
-        if better is None or not (better.packs and better.work.ended) or better.placed is self.present:
-            return []
-        self._better = None
-        return [] if better.placed.pinned else [better.placed]
+        """Sessions whose place was taken, or whose view was over, while they were worked on: now they can be closed. One whose
+        PS is gone is left behind: what is under way in it may never end."""
+        with self._building:
+            better = self._better
+            if better is not None and better.placed is not self.present and not self._is_for_present(better):
+                self._outdated.append(better)
+                self._better = None
+            done, outdated, self._outdated = [], self._outdated, []
+            for one in outdated:
+                if one.work.ended:
+                    done += [] if one.placed.pinned else [one.placed]
+                elif self._is_dead(one.wanted):
+                    self._give_up(one.placed)
+                else:
+                    self._outdated.append(one)
+            return done
+
+    def _is_for_present(self, better: _Better) -> bool:
+        """Whether it is an optimised session that is to take the place of the present one."""
+        return not better.packs and self.present is not None and better.placed.key == self.present.key
+
+    def _is_dead(self, wanted: Wanted) -> bool:
+        return self._host is not None and self._host.dead(wanted)
 
     def _compiled_better(self) -> PlacedSession | None:
         """The optimised session, as far as it has come, unless it is still being compiled, or one of its PS is gone."""
@@ -302,7 +347,7 @@ class SessionPool:
         if better is None:
             return None
         if not better.work.ended:
-            if self._host is not None and self._host.dead(better.wanted):
+            if better.placed is not self.present and self._is_dead(better.wanted):  # else `replaced` gives it up later
                 self._better = None
                 self._give_up(better.placed)
             return None
@@ -416,7 +461,7 @@ class SessionPool:
         """Forgets all of them without closing any: where there is no time, or no way, to close them. Waits for nobody, not even
         for who is building one."""
         here = [self.present] if self.present is not None else []
-        better = [self._better.placed] if self._better is not None else []
+        better = [one.placed for one in (self._better, *self._outdated) if one is not None]
         for one in [*self._kept, *list(self._prepared.values()), *list(self._standby.values()), *better, *here]:
             one.leak()
 
@@ -461,6 +506,11 @@ class SessionPool:
         if better is not None and better.packs and not self._hopeless():
             better.work.wait(DROP_SECONDS)
         rest = [placed] if placed is not None else []
+        for one in self._outdated:
+            if one.work.ended and not one.placed.pinned:
+                rest.insert(0, one.placed)
+            else:
+                one.placed.leak()
         if better is not None and not better.work.ended:
             better.placed.leak()
         elif better is not None and better.placed not in self._kept:

@@ -464,3 +464,34 @@ def test_a_new_aimaster_creates_the_pod_that_the_last_one_had_only_deleted(tmp_p
         assert not it.master.job.lock.held(Hold.STOPPING)
 
     play(tmp_path, scenario)
+
+
+def armed(it: World) -> bool:
+    return "ps-2" in it.backend.agents and "ARM" in it.agent("ps-2").told
+
+
+def test_with_backups_trainers_prepare_while_targets_do_and_take_it_back_when_one_fails(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await protected(it)
+        it.mute["ps-2"] = {"ARM"}
+        it.agent("chief-0").mute.add("prepare")
+        await it.scale(ps=3)
+        await it.until(lambda: armed(it) and "prepare" in it.agent("chief-0").told)
+        await it.backend.kill("ps-2")
+        ended = await it.ended()
+        assert ended.outcome == "rolled_back" and len((await it.status()).slot_map) == 8
+        await it.heard("chief-0", "ROLLED_BACK")
+        assert "resume" in it.agent("chief-0").told
+
+    play(tmp_path, scenario)
+
+
+def test_without_backups_trainers_do_nothing_before_targets_have_made_their_variables(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        it.mute["ps-2"] = {"ARM"}
+        await it.scale(ps=3)
+        await it.until(lambda: armed(it))
+        await asyncio.sleep(0.3)
+        assert not {"mark", "prepare"} & set(it.agent("chief-0").told)
+
+    play(tmp_path, scenario, settings=SETTINGS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +87,8 @@ def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyP
         def close(self) -> None:
             done.append("closed")
 
+    with trimming._pending:  # that of a test before this one
+        pass
     trimmed = threading.Event()
     monkeypatch.setattr(trimming, "LATER_SECONDS", 0.05)
     monkeypatch.setattr(trimming, "trim", lambda: (done.append("trimmed"), trimmed.set()))
@@ -97,17 +100,22 @@ def test_a_trainer_gives_back_what_old_sessions_held(monkeypatch: pytest.MonkeyP
 def test_what_was_closed_within_seconds_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from deeprec_ext.elastic.session import placed
 
-    trimmed: list[float] = []
-    monkeypatch.setattr(trimming, "LATER_SECONDS", 0.3)
-    monkeypatch.setattr(trimming, "trim", lambda: trimmed.append(time.monotonic()))
+    with trimming._pending:  # that of a test before this one
+        pass
+    trimmed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    go_on = threading.Event()
+    monkeypatch.setattr(trimming, "time", SimpleNamespace(sleep=lambda seconds: go_on.wait(60)))
+    monkeypatch.setattr(trimming, "trim", lambda: trimmed.put(True))
     placed.retire([])
+    assert trimming._pending.acquire(blocking=False), "nothing was closed"
+    trimming._pending.release()
     for _ in range(3):
         trimming.trim_later()
-    time.sleep(1.0)
-    assert len(trimmed) == 1  # of the three; nothing was closed before them
+    go_on.set()
+    assert trimmed.get(timeout=30)
     trimming.trim_later()
-    time.sleep(1.0)
-    assert len(trimmed) == 2
+    assert trimmed.get(timeout=30)
+    assert trimmed.empty()
 
 
 def test_it_goes_on_until_the_process_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

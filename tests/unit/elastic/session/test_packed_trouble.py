@@ -14,7 +14,7 @@ from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed, pool  # noqa: E402
 from deeprec_ext.elastic.session.placed import retire  # noqa: E402
 from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
-from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved, packed_in_haste  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, TABLES = 200, 4, 8
@@ -159,8 +159,9 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
         session.close()
 
 
-def test_a_graph_that_is_dear_to_compile_is_packed_with_its_optimised_session(monkeypatch):
-    """The one before it is made in a hurry, without TensorFlow's optimiser, and as it is."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, at_once):
+    """It is made in a hurry, without TensorFlow's optimiser and as it is; then packed, at once or in its turn, then optimised."""
     cluster = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         with setter():
@@ -178,10 +179,22 @@ def test_a_graph_that_is_dear_to_compile_is_packed_with_its_optimised_session(mo
         session.run(train, given)
         assert session.pool.present.quick and packed_of(session, train) == [False]
         hasty, done = session.pool.present, threading.Event()
+        if at_once:
+            session.pool.pack_hasty(done.set)
+            assert done.wait(60) and packed_of(session, train) == [True]
+            done.clear()
+            session.pool.pack_hasty(done.set)
+            assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
+            session.run(train, given)
+        packed_in_haste = []
         while session.pool.present is hasty:
             done.clear()
             retire(session.pool.improve(done.set) or [])
             assert session.pool.present is not hasty or done.wait(60)
+            if session.pool.present is hasty:
+                session.run(train, given)
+                packed_in_haste += packed_of(session, train)
+        assert packed_in_haste and all(packed_in_haste)
         assert not session.pool.present.quick and packed_of(session, train) == [True]
         session.run(train, given)
         session.close()
@@ -356,3 +369,86 @@ def test_closing_does_not_wait_for_a_run_that_is_being_packed(monkeypatch):
         assert not ended.is_set() and time.monotonic() - began < 30
         may.set()
         assert ended.wait(60)
+
+
+def test_a_session_that_is_optimised_for_a_view_that_is_over_holds_up_no_packing(monkeypatch):
+    cluster = LocalCluster(2)
+    begun, go_on = threading.Event(), threading.Event()
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, _ = step(lambda number: fed[:, number])
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
+        for _ in range(4):
+            session.run(train, given)
+        monkeypatch.setattr(pool, "DEAR_NODES", 100)
+
+        def change(epoch):
+            marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
+            session.pool.prepare(host.make(*marked))
+            retire(session.pool.exchange(host.set(*marked)))
+            session.run(train, given)
+
+        def held(*arguments, compiling=session.pool._compiling):
+            work = compiling(*arguments)
+            return lambda: (begun.set(), go_on.wait(60), work())
+
+        change(2)
+        packed_in_haste(session)
+        with monkeypatch.context() as slow:
+            slow.setattr(session.pool, "_compiling", held)
+            assert session.pool.improve(begun.set) == [] and begun.wait(60)
+        outdated = session.pool._better
+        change(3)
+        assert session.pool.replaced() == []
+        packed_in_haste(session)
+        assert packed_of(session, train) == [True] and session.pool.replaced() == []
+        go_on.set()
+        outdated.work.wait(60)
+        assert session.pool.replaced() == [outdated.placed] and session.pool.replaced() == []
+        retire([outdated.placed])
+        session.run(train, given)
+        session.close()
+
+
+def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_one_is_packed(monkeypatch):
+    cluster = LocalCluster(2)
+    begun, go_on = threading.Event(), threading.Event()
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, _ = step(lambda number: fed[:, number])
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
+        for _ in range(4):
+            session.run(train, given)
+        monkeypatch.setattr(pool, "DEAR_NODES", 100)
+
+        def change(epoch):
+            marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
+            session.pool.prepare(host.make(*marked))
+            session.pool.exchange(host.set(*marked))
+            session.run(train, given)
+
+        change(2)
+        lost, lost_for = session.pool.present, host.wanted()
+        packed = lost.pack
+        monkeypatch.setattr(lost, "pack", lambda run: (begun.set(), go_on.wait(60), packed(run)))
+        session.pool.pack_hasty(lambda: None)
+        assert begun.wait(60)
+        with monkeypatch.context() as gone:
+            gone.setattr(host, "dead", lambda wanted: True)
+            for _ in range(2):  # the view comes later
+                session.pool.pack_hasty(lambda: None)
+                assert session.pool.replaced() == [] and not lost.closed
+        change(3)
+        monkeypatch.setattr(host, "dead", lambda wanted: wanted is lost_for)
+        assert session.pool.replaced() == [] and lost.closed
+        packed_in_haste(session)
+        assert packed_of(session, train) == [True]
+        go_on.set()
+        session.run(train, given)
+        session.close()

@@ -18,7 +18,15 @@ from deeprec_ext.elastic.session.placed import retire  # noqa: E402
 from deeprec_ext.elastic.session.runner import AbandonedError  # noqa: E402
 from deeprec_ext.elastic.session.session import ElasticSession  # noqa: E402
 from deeprec_ext.tf_private.sessions import OwnSession  # noqa: E402
-from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, move_unseen, movers  # noqa: E402
+from tests.unit.elastic.cluster import (  # noqa: E402
+    FakeHost,
+    LocalCluster,
+    destroy_moved,
+    elastic,
+    move_unseen,
+    movers,
+    packed_in_haste,
+)  # fmt: skip
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS = 20_000, 4, 4
@@ -288,7 +296,8 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
             pieces += 1
             assert done.wait(30) or session.pool.present is not hasty
         better = session.pool.present
-        assert pieces == 3 and not better.quick and compiled(better) == {2, 3} and hasty.closed
+        assert pieces == 5, "it is looked at what could be packed of either run, and both are compiled anew"
+        assert not better.quick and compiled(better) == {2, 3} and hasty.closed
         assert session.pool.improve(done.set) is None
         assert session.run([train, record])[1] == 6
         session.close()
@@ -309,6 +318,7 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
             session.pool.prepare(host.make(cluster.view(0, 0, 0, 0, epoch=epoch), tracked))
             retire(session.pool.exchange(host.set(cluster.view(0, 0, 0, 0, epoch=epoch), tracked)))
             if epoch == 2:
+                packed_in_haste(session)
 
                 def held(*arguments, compiling=session.pool._compiling):
                     work = compiling(*arguments)
@@ -324,8 +334,11 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
         assert done.wait(30)
         done.clear()
         assert session.pool.improve(done.set) == [better]
-        assert done.wait(30)
-        [hasty] = session.pool.improve(done.set)
+        while session.pool.present.quick:
+            assert done.wait(30)
+            done.clear()
+            unneeded = session.pool.improve(done.set)
+        [hasty] = unneeded
         assert hasty.quick and not session.pool.present.quick and session.run([train, record])[1] == 3
         retire([better, hasty])
         session.close()

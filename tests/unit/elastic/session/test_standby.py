@@ -18,7 +18,7 @@ class SessionPool:
     def __init__(self) -> None:
         self.ready: list[str] = []
         self.missing: list[str] = []
-        self.haste = 0
+        self.haste = self.unpacked = 0
         self.done: list[str] = []
         self.seconds, self.took = 0.0, lambda seconds: None
 
@@ -45,6 +45,12 @@ class SessionPool:
 
     def replaced(self) -> list[str]:
         return []
+
+    def pack_hasty(self, again: Callable[[], None]) -> None:
+        if self.unpacked:
+            self.unpacked -= 1
+            self.done.append("pack")
+            again()
 
     def improve(self, again: Callable[[], None]) -> list[str] | None:
         if not self.haste:
@@ -163,6 +169,35 @@ def test_the_present_session_is_not_improved_as_long_as_standby_sessions_are_sti
     assert len(rig.queue) == 1
     rig.work()
     assert rig.pool.done == ["prepare a", "improve"]
+
+
+def test_steps_of_a_session_made_in_haste_are_packed_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, delay_seconds=30.0)
+    rig.pool.unpacked, rig.pool.haste, rig.hold_until = 2, 1, math.inf  # the change has not ended for the clock
+    rig.standby.placed()
+    rig.standby.soon()
+    rig.work()
+    assert rig.pool.done[:2] == ["pack", "prepare a"]
+    while rig.queue:
+        rig.work()
+    assert rig.pool.done == ["pack", "prepare a", "pack", "prepare b"]
+
+
+def test_nothing_is_packed_in_haste_where_memory_is_short_or_the_session_will_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.pool.unpacked, rig.memory = 1, 0.1
+    rig.standby.soon()
+    rig.work()
+    rig.memory, rig.wanted = 0.5, None
+    rig.standby.soon()
+    rig.work()
+    assert not rig.pool.done
+    rig.wanted = []
+    rig.standby.soon()
+    rig.work()
+    assert rig.pool.done == ["pack"]
 
 
 def test_after_a_change_of_the_ps_the_most_important_are_made_at_once_and_the_rest_waits(
