@@ -19,7 +19,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
-from deeprec_ext.elastic.agent.background import IDLE_NICENESS, Polite, hasten, politely, without_collections
+from deeprec_ext.elastic.agent.background import (
+    IDLE_NICENESS,
+    GivenUpError,
+    Polite,
+    hasten,
+    politely,
+    without_collections,
+)  # fmt: skip
 from deeprec_ext.elastic.agent.causes import SESSION, causes
 from deeprec_ext.elastic.session.host import SessionHost, Wanted
 from deeprec_ext.elastic.session.packed import Packer
@@ -217,6 +224,8 @@ class SessionPool:
             placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
             self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
+            if placed.quick and not (standby or hurry):
+                self._pack_prepared(placed, wanted, under_way)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
         log.info(
@@ -224,6 +233,22 @@ class SessionPool:
             len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
             sum(map(placed.is_compiled, expected)), len(expected),
         )  # fmt: skip
+
+    def _pack_prepared(self, placed: PlacedSession, wanted: Wanted, under_way: _UnderWay) -> None:
+        """Its steps, so that they take no longer after the change than before. Raises GivenUpError when one of its PS dies."""
+
+        def work() -> None:
+            for run in filter(placed.is_to_be_packed, self._user.each_step()):
+                if not under_way.hurried:
+                    placed.pack(run)
+
+        try:
+            politely(work, give_up=lambda: self._is_dead(wanted))
+        except GivenUpError:
+            placed.leak()
+            raise
+        except Exception:  # a mistake of ours: it can be used all the same
+            log.exception("a run is not packed")
 
     def complete(self, wanted: Wanted) -> bool:
         """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
@@ -506,11 +531,11 @@ class SessionPool:
         if better is not None and better.packs and not self._hopeless():
             better.work.wait(DROP_SECONDS)
         rest = [placed] if placed is not None else []
-        for one in self._outdated:
-            if one.work.ended and not one.placed.pinned:
-                rest.insert(0, one.placed)
+        for outdated in self._outdated:
+            if outdated.work.ended and not outdated.placed.pinned:
+                rest.insert(0, outdated.placed)
             else:
-                one.placed.leak()
+                outdated.placed.leak()
         if better is not None and not better.work.ended:
             better.placed.leak()
         elif better is not None and better.placed not in self._kept:

@@ -159,9 +159,9 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
         session.close()
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, at_once):
-    """It is made in a hurry, without TensorFlow's optimiser and as it is; then packed, at once or in its turn, then optimised."""
+@pytest.mark.parametrize("when", ["prepared", "at once", "in its turn"])
+def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, when):
+    """It is made in a hurry, without TensorFlow's optimiser, and packed; a standby session is packed once it is in use."""
     cluster = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         with setter():
@@ -174,27 +174,27 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
             session.run(train, given)
         monkeypatch.setattr(pool, "DEAR_NODES", 100)
         marked = cluster.view(0, 1, 0, 1, epoch=2), {"nothing": "nothing@dirty"}
-        session.pool.prepare(host.make(*marked))
+        session.pool.prepare(host.make(*marked), standby=when != "prepared")
         retire(session.pool.exchange(host.set(*marked)))
         session.run(train, given)
-        assert session.pool.present.quick and packed_of(session, train) == [False]
+        assert session.pool.present.quick and packed_of(session, train) == [when == "prepared"]
         hasty, done = session.pool.present, threading.Event()
-        if at_once:
+        if when == "at once":
             session.pool.pack_hasty(done.set)
             assert done.wait(60) and packed_of(session, train) == [True]
             done.clear()
             session.pool.pack_hasty(done.set)
             assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
             session.run(train, given)
-        packed_in_haste = []
+        found = []
         while session.pool.present is hasty:
             done.clear()
             retire(session.pool.improve(done.set) or [])
             assert session.pool.present is not hasty or done.wait(60)
             if session.pool.present is hasty:
                 session.run(train, given)
-                packed_in_haste += packed_of(session, train)
-        assert packed_in_haste and all(packed_in_haste)
+                found += packed_of(session, train)
+        assert found and all(found)
         assert not session.pool.present.quick and packed_of(session, train) == [True]
         session.run(train, given)
         session.close()
@@ -387,7 +387,7 @@ def test_a_session_that_is_optimised_for_a_view_that_is_over_holds_up_no_packing
 
         def change(epoch):
             marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
-            session.pool.prepare(host.make(*marked))
+            session.pool.prepare(host.make(*marked), standby=True)
             retire(session.pool.exchange(host.set(*marked)))
             session.run(train, given)
 
@@ -429,7 +429,7 @@ def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_
 
         def change(epoch):
             marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
-            session.pool.prepare(host.make(*marked))
+            session.pool.prepare(host.make(*marked), standby=True)
             session.pool.exchange(host.set(*marked))
             session.run(train, given)
 
@@ -451,4 +451,30 @@ def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_
         assert packed_of(session, train) == [True]
         go_on.set()
         session.run(train, given)
+        session.close()
+
+
+def test_a_change_is_not_held_up_by_a_run_that_cannot_be_packed(monkeypatch):
+    cluster = LocalCluster(2)
+    with tf.Graph().as_default() as graph:
+        with setter():
+            fed = v1.placeholder(tf.int64, [None, TABLES])
+            train, _ = step(lambda number: fed[:, number])
+        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        session = elastic(host, graph)
+        given = {fed: np.ones([4, TABLES], np.int64)}
+        for _ in range(4):
+            session.run(train, given)
+        monkeypatch.setattr(pool, "DEAR_NODES", 100)
+
+        def fails(placed, run):
+            raise RuntimeError("a mistake of ours")
+
+        marked = cluster.view(0, 1, 0, 1, epoch=2), {"nothing": "nothing@dirty"}
+        with monkeypatch.context() as wrong:
+            wrong.setattr(pool.PlacedSession, "pack", fails)
+            session.pool.prepare(host.make(*marked))
+        retire(session.pool.exchange(host.set(*marked)))
+        session.run(train, given)
+        assert session.pool.present.quick and packed_of(session, train) == [False]
         session.close()
