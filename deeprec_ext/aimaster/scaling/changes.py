@@ -147,9 +147,8 @@ class PsChange:
         moves = self._moves()
         self._tracked = job.marks_on
         rows = any(variable.update == pb.Variable.ROWS for variable in self._moved.variables)
-        marking = (
-            rows and not job.marks_on
-        )  # then trainers mark first: with what targets make, and before anything is copied
+        # Trainers mark first then: with what targets make, and before anything is copied.
+        marking = rows and not job.marks_on
         arm: dict[str, asyncio.Future[pb.Ack]] = {}
         for name, member in self._targets().items():
             arm |= job.send(

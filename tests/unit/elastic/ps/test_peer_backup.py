@@ -176,7 +176,7 @@ def test_refreshes_come_by_themselves_and_are_kept_out_by_a_hold(world: World) -
     world.next_report(count + 2)
 
 
-@pytest.mark.parametrize("allowed, niceness", [(1000.0, background.NICENESS), (-1000.0, None)])
+@pytest.mark.parametrize("allowed, niceness", [(1000.0, background.STEADY_NICENESS), (-1000.0, None)])
 def test_copies_that_are_older_than_they_are_to_be_are_refreshed_at_the_priority_of_the_steps(
     world: World, monkeypatch: pytest.MonkeyPatch, allowed: float, niceness: int | None
 ) -> None:
