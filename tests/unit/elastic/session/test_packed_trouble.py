@@ -248,7 +248,10 @@ def test_closing_ends_a_packed_step_that_waits_for_its_input():
             time.sleep(0.01)
         session.close()
         thread.join(30)
-        assert not thread.is_alive() and isinstance(ended[0], (tf.errors.CancelledError, tf.errors.AbortedError)), ended
+        assert not thread.is_alive()
+        # The last: the step had not come as far as TensorFlow, which refuses it in a session that is closed.
+        kinds = tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.FailedPreconditionError
+        assert isinstance(ended[0], kinds), ended
 
 
 KINDS = {
