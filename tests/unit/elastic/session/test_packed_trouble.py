@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -159,9 +160,9 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
         session.close()
 
 
-@pytest.mark.parametrize("when", ["prepared", "at once", "in its turn"])
-def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, when):
-    """It is made in a hurry, without TensorFlow's optimiser, and packed; a standby session is packed once it is in use."""
+@contextlib.contextmanager
+def dear(monkeypatch):
+    """Session and train op of a graph that counts as dear to compile, what makes a step, and what changes its view."""
     cluster = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         with setter():
@@ -169,14 +170,28 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
             train, _ = step(lambda number: fed[:, number])
         host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
         session = elastic(host, graph)
-        given = {fed: np.ones([4, TABLES], np.int64)}
+
+        def make():
+            session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+
+        def change(epoch, *, standby=True):
+            marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
+            session.pool.prepare(host.make(*marked), standby=standby)
+            retire(session.pool.exchange(host.set(*marked)))
+            make()
+
         for _ in range(4):
-            session.run(train, given)
+            make()
         monkeypatch.setattr(pool, "DEAR_NODES", 100)
-        marked = cluster.view(0, 1, 0, 1, epoch=2), {"nothing": "nothing@dirty"}
-        session.pool.prepare(host.make(*marked), standby=when != "prepared")
-        retire(session.pool.exchange(host.set(*marked)))
-        session.run(train, given)
+        yield session, train, make, change
+        session.close()
+
+
+@pytest.mark.parametrize("when", ["prepared", "at once", "in its turn"])
+def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, when):
+    """It is made in a hurry, without TensorFlow's optimiser, and packed; a standby session is packed once it is in use."""
+    with dear(monkeypatch) as (session, train, make, change):
+        change(2, standby=when != "prepared")
         assert session.pool.present.quick and packed_of(session, train) == [when == "prepared"]
         hasty, done = session.pool.present, threading.Event()
         if when == "at once":
@@ -185,19 +200,18 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
             done.clear()
             session.pool.pack_hasty(done.set)
             assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
-            session.run(train, given)
+            make()
         found = []
         while session.pool.present is hasty:
             done.clear()
             retire(session.pool.improve(done.set) or [])
             assert session.pool.present is not hasty or done.wait(60)
             if session.pool.present is hasty:
-                session.run(train, given)
+                make()
                 found += packed_of(session, train)
         assert found and all(found)
         assert not session.pool.present.quick and packed_of(session, train) == [True]
-        session.run(train, given)
-        session.close()
+        make()
 
 
 def test_a_step_with_options_is_made_beside_packed_ones():
@@ -375,24 +389,8 @@ def test_closing_does_not_wait_for_a_run_that_is_being_packed(monkeypatch):
 
 
 def test_a_session_that_is_optimised_for_a_view_that_is_over_holds_up_no_packing(monkeypatch):
-    cluster = LocalCluster(2)
     begun, go_on = threading.Event(), threading.Event()
-    with tf.Graph().as_default() as graph:
-        with setter():
-            fed = v1.placeholder(tf.int64, [None, TABLES])
-            train, _ = step(lambda number: fed[:, number])
-        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
-        session = elastic(host, graph)
-        given = {fed: np.ones([4, TABLES], np.int64)}
-        for _ in range(4):
-            session.run(train, given)
-        monkeypatch.setattr(pool, "DEAR_NODES", 100)
-
-        def change(epoch):
-            marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
-            session.pool.prepare(host.make(*marked), standby=True)
-            retire(session.pool.exchange(host.set(*marked)))
-            session.run(train, given)
+    with dear(monkeypatch) as (session, train, make, change):
 
         def held(*arguments, compiling=session.pool._compiling):
             work = compiling(*arguments)
@@ -412,32 +410,15 @@ def test_a_session_that_is_optimised_for_a_view_that_is_over_holds_up_no_packing
         outdated.work.wait(60)
         assert session.pool.replaced() == [outdated.placed] and session.pool.replaced() == []
         retire([outdated.placed])
-        session.run(train, given)
-        session.close()
+        make()
 
 
 def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_one_is_packed(monkeypatch):
-    cluster = LocalCluster(2)
     begun, go_on = threading.Event(), threading.Event()
-    with tf.Graph().as_default() as graph:
-        with setter():
-            fed = v1.placeholder(tf.int64, [None, TABLES])
-            train, _ = step(lambda number: fed[:, number])
-        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
-        session = elastic(host, graph)
-        given = {fed: np.ones([4, TABLES], np.int64)}
-        for _ in range(4):
-            session.run(train, given)
-        monkeypatch.setattr(pool, "DEAR_NODES", 100)
-
-        def change(epoch):
-            marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
-            session.pool.prepare(host.make(*marked), standby=True)
-            session.pool.exchange(host.set(*marked))
-            session.run(train, given)
-
+    with dear(monkeypatch) as (session, train, make, change):
         change(2)
-        lost, lost_for = session.pool.present, host.wanted()
+        host, lost = session.pool._host, session.pool.present
+        lost_for = host.wanted()
         packed = lost.pack
         monkeypatch.setattr(lost, "pack", lambda run: (begun.set(), go_on.wait(60), packed(run)))
         session.pool.pack_hasty(lambda: None)
@@ -453,31 +434,16 @@ def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_
         packed_in_haste(session)
         assert packed_of(session, train) == [True]
         go_on.set()
-        session.run(train, given)
-        session.close()
+        make()
 
 
 def test_a_change_is_not_held_up_by_a_run_that_cannot_be_packed(monkeypatch):
-    cluster = LocalCluster(2)
-    with tf.Graph().as_default() as graph:
-        with setter():
-            fed = v1.placeholder(tf.int64, [None, TABLES])
-            train, _ = step(lambda number: fed[:, number])
-        host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
-        session = elastic(host, graph)
-        given = {fed: np.ones([4, TABLES], np.int64)}
-        for _ in range(4):
-            session.run(train, given)
-        monkeypatch.setattr(pool, "DEAR_NODES", 100)
+    with dear(monkeypatch) as (session, train, _, change):
 
         def fails(placed, run):
             raise RuntimeError("a mistake of ours")
 
-        marked = cluster.view(0, 1, 0, 1, epoch=2), {"nothing": "nothing@dirty"}
         with monkeypatch.context() as wrong:
             wrong.setattr(pool.PlacedSession, "pack", fails)
-            session.pool.prepare(host.make(*marked))
-        retire(session.pool.exchange(host.set(*marked)))
-        session.run(train, given)
+            change(2, standby=False)
         assert session.pool.present.quick and packed_of(session, train) == [False]
-        session.close()
