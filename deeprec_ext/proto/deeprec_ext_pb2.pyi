@@ -1153,6 +1153,14 @@ class Destroy(_message.Message):
     keep: Guard
     def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., keep: _Optional[_Union[Guard, _Mapping]] = ...) -> None: ...
 
+class Compile(_message.Message):
+    __slots__ = ("variables", "keep")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    keep: bool
+    def __init__(self, variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., keep: bool = ...) -> None: ...
+
 class Track(_message.Message):
     __slots__ = ("variables",)
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
@@ -1288,7 +1296,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze", "call_off", "look")
+    __slots__ = ("id", "mark", "prepare", "pause", "resume", "commit", "copy", "destroy", "leave", "lost", "track", "guard", "refresh", "hold", "promote", "write_backup", "seal_backup", "restore_backup", "find_backup", "fetch", "freeze", "call_off", "look", "compile")
     ID_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -1312,6 +1320,7 @@ class Command(_message.Message):
     FREEZE_FIELD_NUMBER: _ClassVar[int]
     CALL_OFF_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_FIELD_NUMBER: _ClassVar[int]
     id: int
     mark: Mark
     prepare: Prepare
@@ -1335,7 +1344,8 @@ class Command(_message.Message):
     freeze: Freeze
     call_off: CallOff
     look: Look
-    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ..., call_off: _Optional[_Union[CallOff, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ...) -> None: ...
+    compile: Compile
+    def __init__(self, id: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., copy: _Optional[_Union[Copy, _Mapping]] = ..., destroy: _Optional[_Union[Destroy, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., track: _Optional[_Union[Track, _Mapping]] = ..., guard: _Optional[_Union[Guard, _Mapping]] = ..., refresh: _Optional[_Union[Refresh, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., promote: _Optional[_Union[Promote, _Mapping]] = ..., write_backup: _Optional[_Union[WriteBackup, _Mapping]] = ..., seal_backup: _Optional[_Union[SealBackup, _Mapping]] = ..., restore_backup: _Optional[_Union[RestoreBackup, _Mapping]] = ..., find_backup: _Optional[_Union[FindBackup, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., freeze: _Optional[_Union[Freeze, _Mapping]] = ..., call_off: _Optional[_Union[CallOff, _Mapping]] = ..., look: _Optional[_Union[Look, _Mapping]] = ..., compile: _Optional[_Union[Compile, _Mapping]] = ...) -> None: ...
 
 class Remember(_message.Message):
     __slots__ = ("key", "number", "value")

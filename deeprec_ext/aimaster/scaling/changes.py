@@ -30,6 +30,10 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 DESTROY_SECONDS = 5.0
 """Sources are told to destroy what moved; one that does not answer is dead or hung, and is dealt with as such."""
 
+COMPILE_SECONDS = 10.0
+"""How long sources may take, once all else is ready, to compile what destroying will run: without it training stands still for
+longer."""
+
 HOLD_SECONDS = 6.0
 """How long backups may take to end their present collection of dirty marks before the final copy."""
 
@@ -157,6 +161,7 @@ class PsChange:
                              ps=[info.to_proto() for info in ps.values()], tracked=job.marks_on,
                              guarded=job.peer_backups.kept_in_changes),
             )  # fmt: skip
+        compiling = self._compiling(keep=job.peer_backups.kept_in_changes)
         prepared: asyncio.Future[Any] | None = None
         try:
             prepared = None if marking else self._sessions()
@@ -172,11 +177,31 @@ class PsChange:
             late = not prepared.done()
             run.update(detail="sessions are being prepared")
             await prepared
+            if compiling:  # whoever has not compiled does it when it is told to destroy
+                await asyncio.wait(compiling, timeout=min(COMPILE_SECONDS, self._left()))
             if late and rows:
                 await self._dirty_round("last round")
         finally:
+            for one in compiling:
+                one.cancel()
             if prepared is not None and not prepared.cancel() and not prepared.cancelled():
                 prepared.exception()  # retrieved: another error came first
+
+    def _leaving(self) -> dict[int, list[pb.Variable]]:
+        """The variables that move, by the task that has them."""
+        sources: dict[int, list[pb.Variable]] = {}
+        for variable in self._moved.variables:
+            sources.setdefault(self._run.scaling.old_map[variable.slot], []).append(variable)
+        return sources
+
+    def _compiling(self, keep: bool) -> list[asyncio.Future[pb.Ack]]:
+        """Done when the sources have compiled what `Destroy` will run."""
+        found: list[asyncio.Future[pb.Ack]] = []
+        for task, variables in self._leaving().items():
+            if (source := self._job.members.ps().get(task)) is not None:
+                compiled = pb.Compile(variables=variables, keep=keep)
+                found += self._job.send({source.name: source}, compile=compiled).values()
+        return found
 
     def _sessions(self) -> asyncio.Future[Any]:
         """Done when every trainer has prepared its session for the new view."""
@@ -327,6 +352,8 @@ class PsChange:
                     abort = pb.Copy(phase=pb.Copy.ABORT, scaling_id=run.scaling.id, moves=moves[task])
                     futures |= job.send({member.name: member}, copy=abort)
             await run.insist(futures, limit, "Copy(ABORT)")
+            sources = {m.name: m for task in self._leaving() if (m := job.members.ps().get(task)) is not None}
+            job.send(sources, compile=pb.Compile())  # what was compiled is of no use any more
         self._hold_no_more()
         await run.delete_added()
         for name in run.scaling.added if not run.scaling.returning else ():
@@ -363,12 +390,9 @@ class PsChange:
 
     async def _commit(self) -> None:
         run, job, s = self._run, self._job, self._run.scaling
-        sources: dict[int, list[pb.Variable]] = {}
-        for variable in self._moved.variables:
-            sources.setdefault(s.old_map[variable.slot], []).append(variable)
         futures: dict[str, asyncio.Future[pb.Ack]] = {}
         kept = job.peer_backups.hand_over(s.old_map)
-        for task, variables in sources.items():
+        for task, variables in self._leaving().items():
             member = job.members.ps().get(task)
             if member is not None:
                 destroy = pb.Destroy(variables=variables, keep=kept.get(task))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -18,6 +20,8 @@ from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, local_pr
 from deeprec_ext.elastic.runtime.ops import INT64, Ops
 from deeprec_ext.graph.attributes import kind, shape
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
 
 SUFFIX = "@backup"
 
@@ -54,14 +58,81 @@ def become_backups(target: str, own: int, variables: Sequence[pb.Variable]) -> f
         facts = [Facts.from_proto(variable) for variable in variables]
         found = present(program, [(one, own) for one in (*facts, *map(backup_of, facts))])
         here, kept = found[: len(facts)], found[len(facts) :]
-        ops, done = Ops("keep"), []
-        for one, good in zip(facts, here):
-            if good:
-                variable = Located(ops, one, own)
-                copied = Located(ops, backup_of(one), own).assign(variable.take_value())
-                done.append(variable.destroy(after=(copied,)))
-        program.run(ops, done)
+        ops = Ops("keep")
+        program.run(ops, [_become_backup(ops, one, own) for one, good in zip(facts, here) if good])
         return frozenset(one.name for one, *good in zip(facts, here, kept) if not any(good))
+
+
+class Parting:
+    """What it takes to give variables away, compiled while training goes on: they become backups, or are destroyed, and their
+    bitmaps with them. It is of use if these variables, no others, are given away, and are there as they were when it was made.
+
+    Whoever makes it closes it. OpError where TensorFlow cannot compile or run it.
+
+    Args:
+      target, own: this PS.
+      variables: that are going to leave it, in any order; no reference variables.
+      keep: whether they become backups.
+    """
+
+    def __init__(self, target: str, own: int, variables: Sequence[pb.Variable], keep: bool) -> None:
+        self._facts = [Facts.from_proto(variable) for variable in variables]
+        self._own, self._keep, self._program = own, keep, local_program(target, own)
+        try:
+            self._compile()
+        except BaseException:
+            self._program.close()
+            raise
+
+    def _compile(self) -> None:
+        ops, own = Ops("look"), self._own
+        there = [Located(ops, one, own).initialized() for one in (*self._facts, *map(backup_of, self._facts))]
+        self._program.load(ops)
+        self._look = self._program.compile(fetches=there)
+        self._found = self._looked()
+        ops = Ops("part")
+        done = [
+            _become_backup(ops, one, own) if self._keep and here else Located(ops, one, own).destroy()
+            for one, here in zip(self._facts, self._found)
+        ]
+        bitmaps = {one.bitmap: bitmap_of(one) for one in self._facts if one.bitmap}
+        done += [Located(ops, bits, own).destroy() for one in bitmaps.values() for bits in all_bitmaps(one)]
+        self._program.load(ops)
+        self._part = self._program.compile(targets=done)
+
+    def _looked(self) -> list[bool]:
+        return [bool(one) for one in self._look()]
+
+    def keep(self, variables: Sequence[pb.Variable]) -> frozenset[str] | None:
+        """They become backups, as by `become_backups`, and their bitmaps go; None: it was not made for that, and nothing was
+        done."""
+        if not self._done(variables, keep=True):
+            return None
+        here, kept = self._found[: len(self._facts)], self._found[len(self._facts) :]
+        return frozenset(one.name for one, *good in zip(self._facts, here, kept) if not any(good))
+
+    def destroy(self, variables: Sequence[pb.Variable]) -> bool:
+        """They and their bitmaps go; False: it was not made for that, and nothing was done."""
+        return self._done(variables, keep=False)
+
+    def _done(self, variables: Sequence[pb.Variable], keep: bool) -> bool:
+        wanted = {Facts.from_proto(variable) for variable in variables}
+        if keep != self._keep or wanted != set(self._facts) or self._looked() != self._found:
+            return False
+        started = time.monotonic()
+        self._part()
+        log.info("gave away %d variables in %.3f s, as it was compiled", len(self._facts), time.monotonic() - started)
+        return True
+
+    def close(self) -> None:
+        self._program.close()
+
+
+def _become_backup(ops: Ops, facts: Facts, own: int) -> str:
+    """What to run for that; the variable is gone after it."""
+    variable = Located(ops, facts, own)
+    copied = Located(ops, backup_of(facts), own).assign(variable.take_value())
+    return variable.destroy(after=(copied,))
 
 
 def destroy_backups(target: str, own: int, variables: Sequence[pb.Variable], with_bitmaps: Sequence[bool]) -> None:

@@ -6,6 +6,7 @@ here (`Mover`), destroying what has moved away, leaving.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -18,12 +19,13 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.agent import Agent, Identity
-from deeprec_ext.elastic.agent.background import politely
+from deeprec_ext.elastic.agent.background import GivenUpError, politely
 from deeprec_ext.elastic.agent.commands import ELSEWHERE, Table, carry_out
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.ps.calling_off import CalledOffError, CallingOff
 from deeprec_ext.elastic.ps.collecting import Collecting
 from deeprec_ext.elastic.ps.collector import make_bitmaps
+from deeprec_ext.elastic.ps.copies import Parting
 from deeprec_ext.elastic.ps.disk import COMMANDS, Disk
 from deeprec_ext.elastic.ps.fetching import fetch
 from deeprec_ext.elastic.ps.migration import Mover, absent, destroy
@@ -42,8 +44,12 @@ HOLD_LIMIT_SECONDS = 5.0
 CLOSE_LIMIT_SECONDS = 3.0
 """How long a PS that leaves closes its sessions: where another PS has gone as well, that never ends."""
 
-COPIES = ("copy", "destroy", "fetch", "call_off", "leave")
-"""Commands that may take long and follow one another; the others must not wait behind them."""
+CLOSE_AFTER_SECONDS = 5.0
+"""How long after a change sessions are closed that it needed."""
+
+COPIES = ("copy", "compile", "destroy", "fetch", "call_off", "leave")
+"""Commands that may take long and follow one another (what is compiled comes before its `destroy`); the others must not wait
+behind them."""
 
 
 class ParameterServer:
@@ -63,6 +69,8 @@ class ParameterServer:
         self._settings = pb.AgentSettings()
         self._movers: dict[int, Mover] = {}  # by scaling
         self._fetches = CallingOff()
+        self._compiling = CallingOff()
+        self._parting: Parting | None = None  # what was compiled last
         self.collecting = Collecting()
         self.peer_backup = PeerBackup(
             self._target, lambda: self._task, self._chunk_bytes, self.collecting, self.agent.send,
@@ -72,9 +80,10 @@ class ParameterServer:
             self._target, lambda: self._task, self.collecting, self.agent.ack, partial(self.touched.add, "disk")
         )
         self._table: Table = {
-            "copy": self._copy, "look": self._look, "destroy": self._destroy, "track": self._track, "guard": self._guard,
-            "refresh": lambda _: self.peer_backup.refresh(), "promote": self._promote, "fetch": self._fetch,
-            "call_off": self._call_off, "hold": self._hold, "leave": self._leave,
+            "copy": self._copy, "look": self._look, "compile": self._compile, "destroy": self._destroy,
+            "track": self._track, "guard": self._guard, "refresh": lambda _: self.peer_backup.refresh(),
+            "promote": self._promote, "fetch": self._fetch, "call_off": self._call_off, "hold": self._hold,
+            "leave": self._leave,
         }  # fmt: skip
         self._phases = {
             pb.Copy.ARM: self._arm, pb.Copy.FIRST: self._first, pb.Copy.DIRTY: self._dirty, pb.Copy.FINAL: self._final,
@@ -114,6 +123,8 @@ class ParameterServer:
                 return
             if kind in ("fetch", "call_off"):
                 self._fetches.call_off(command.id)
+            if kind in ("compile", "destroy", "call_off", "leave") or command.copy.phase == pb.Copy.ABORT:
+                self._compiling.call_off(command.id)
             if kind == "call_off":
                 self.disk.call_off(command.id)
             if command.copy.phase == pb.Copy.ABORT:
@@ -154,11 +165,41 @@ class ParameterServer:
         names = absent(self._target, self._task, self.identity.address, command.look.variables)
         return {"copy": pb.CopyResult(skipped=names)}
 
+    def _compile(self, command: pb.Command) -> None:
+        self._forget_parting()
+        variables, number = command.compile.variables, command.id
+
+        def make() -> Parting | None:
+            made = Parting(self._target, self._task, variables, command.compile.keep)
+            if not self._compiling.is_off(number):
+                return made
+            made.close()
+            return None
+
+        if variables and not any(variable.reference for variable in variables):
+            with contextlib.suppress(GivenUpError):  # what it was for has come, or is over
+                self._parting = politely(make, give_up=partial(self._compiling.is_off, number))
+
+    def _forget_parting(self) -> None:
+        parting, self._parting = self._parting, None
+        if parting is not None:  # outside the pause
+            _later(parting.close)
+
     def _destroy(self, command: pb.Command) -> None:
-        self.disk.forget(command.destroy.variables)
-        again = self.peer_backup.keep(command.destroy.keep) if command.destroy.keep.moves else frozenset()
-        gone = [variable for variable in command.destroy.variables if variable.slot not in again]
-        destroy(self._target, self._task, self.identity.address, gone)
+        variables, keep = command.destroy.variables, command.destroy.keep
+        self.disk.forget(variables)
+        parting, again, done = self._parting, frozenset[int](), frozenset[str]()
+        try:
+            if keep.moves:
+                again, parted = self.peer_backup.keep(keep, parting)
+                done = frozenset(move.variable.name for move in keep.moves if parted)
+            elif parting is not None and parting.destroy(variables):
+                done = frozenset(variable.name for variable in variables)
+            rest = [variable for variable in variables if variable.slot not in again and variable.name not in done]
+            if rest:
+                destroy(self._target, self._task, self.identity.address, rest)
+        finally:
+            self._forget_parting()
 
     def _track(self, command: pb.Command) -> None:
         make_bitmaps(self._target, self._task, command.track.variables)
@@ -223,7 +264,7 @@ class ParameterServer:
         sent, remaining = mover.final()
         result = pb.CopyResult(bytes=sent, remaining_bytes=remaining, checksummed=mover.verify())
         self.agent.memory.has_arrived(copy.scaling_id)
-        threading.Timer(5.0, self._forget_movers, [None, copy.scaling_id]).start()
+        _later(partial(self._forget_movers, None, copy.scaling_id))
         return result
 
     def _abort(self, copy: pb.Copy) -> pb.CopyResult:
@@ -243,6 +284,12 @@ class ParameterServer:
             if scaling_id != except_for and (only is None or scaling_id == only):
                 mover = self._movers.pop(scaling_id)
                 threading.Thread(target=mover.close, name="deeprec-close", daemon=True).start()
+
+
+def _later(close: Callable[[], None]) -> None:
+    timer = threading.Timer(CLOSE_AFTER_SECONDS, close)
+    timer.name, timer.daemon = "deeprec-close", True
+    timer.start()
 
 
 def _without_bitmap(variable: pb.Variable) -> pb.Variable:

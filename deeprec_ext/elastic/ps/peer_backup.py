@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 
 from deeprec_ext.elastic.ps.collector import make_bitmaps
-from deeprec_ext.elastic.ps.copies import become_backups
+from deeprec_ext.elastic.ps.copies import Parting, become_backups
 from deeprec_ext.elastic.ps.held_slots import Assignment, HeldSlot, HeldSlots
 from deeprec_ext.elastic.ps.refreshing import Refresher
 from deeprec_ext.errors import DeepRecError
@@ -52,12 +52,15 @@ class PeerBackup(HeldSlots):
             now, gone = self._now, [one for slot, one in old.items() if slots.get(slot) is not one]
         self._hand_over(now, gone)
 
-    def keep(self, command: pb.Guard) -> frozenset[int]:
+    def keep(self, command: pb.Guard, parting: Parting | None = None) -> tuple[frozenset[int], bool]:
         """Variables of this PS that have moved away become backups of what they are now on their new owners, in addition to
         what is guarded here. Idempotent. A slot of which nothing is here is not kept, and not reported.
 
         Carried out late, after the assignment that followed it, it makes no backups: what is to be kept is being copied from
-        the new owner, which has been trained on since. Returns the slots that are owned here again by then.
+        the new owner, which has been trained on since.
+
+        `parting`: what was compiled for it. Returns the slots that are owned here again by then, and whether what was compiled
+        has been run: then the bitmaps are gone as well, and nothing is left to be destroyed.
         """
         wanted, moment = self._slots_of(command), time.monotonic()
         with self.copying:
@@ -68,13 +71,16 @@ class PeerBackup(HeldSlots):
                 again = frozenset(wanted) & (self._promoted | self._now.owned) if late else frozenset()
             due = () if late else wanted.keys() - same
             variables = [variable for slot in due for variable in wanted[slot].variables]
-            missing = become_backups(self._target, self._own_task(), variables)
+            missing = parting.keep(variables) if parting is not None else None
+            parted = missing is not None
+            if missing is None:
+                missing = become_backups(self._target, self._own_task(), variables)
             for slot in due:
                 wanted[slot].left_out = missing & {variable.name for variable in wanted[slot].variables}
             bare = [slot for slot in due if not wanted[slot].copied]
             with self.lock:
                 if late or command.id < self._now.guard:
-                    return again
+                    return again, parted
                 slots, kept, gone = dict(self._now.slots), [self._now.slots[slot] for slot in same], []
                 for slot in [slot for slot in due if slot not in bare]:
                     if slot in slots:
@@ -92,7 +98,7 @@ class PeerBackup(HeldSlots):
                 self.report_copies([one], guard=command.id, age_seconds=time.monotonic() - one.began)
         if bare:
             log.warning("no variable of the slots %s was here to be kept", sorted(bare))
-        return again
+        return again, parted
 
     def _slots_of(self, command: pb.Guard) -> dict[int, HeldSlot]:
         ps = {member.task: member.address for member in command.ps}

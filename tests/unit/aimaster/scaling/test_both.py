@@ -117,6 +117,19 @@ def test_those_that_leave_are_not_in_the_view_that_is_committed(tmp_path: Path) 
     play(tmp_path, scenario)
 
 
+def test_who_gives_slots_away_is_told_in_time_what_to_compile_for_it(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await it.scale(ps=3)
+        assert (await it.ended()).outcome == "committed"
+        source = it.agent("ps-0")
+        assert source.told.index("compile") < source.told.index("hold" if "hold" in source.told else "destroy")
+        compiled, destroy = source.command("compile").compile, source.command("destroy").destroy
+        assert list(compiled.variables) == list(destroy.variables) != []
+        assert compiled.keep == bool(destroy.keep.moves)
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize(
     ("request_", "role", "counts", "paused"),
     [({"ps": 2, "workers": 3}, "worker", (1, 3), False), ({"ps": 3, "workers": 1}, "ps", (2, 3), True)],
