@@ -85,6 +85,7 @@ class PlacedSession:
         self._ending: threading.Thread | None = None  # closes the probe
         self.late = 0  # runs that were compiled when they were to be made, not in advance
         self.compile_seconds = 0.0  # the longest that compiling a run took
+        self.operations = len(rewritten.definition.node)
         self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
         self.closed = False
         self.opened = False  # on the PS that it names

@@ -49,6 +49,11 @@ stands still, is made in two goes: first without TensorFlow's graph optimiser, a
 PACK_NICENESS = 3
 """Of what makes the steps of a session that was made in haste half as long: sooner than anything else beside training."""
 
+HASTY_SHARE = 0.01
+"""Steps of a session that was made in haste are packed if that saves at least so many messages a step for each operation: an
+operation costs 0.1 ms of a core to pack, and a message 0.05, so that it is won back within 200 steps. Others wait for the
+optimised session, which is packed when it is compiled. (Operations of the whole graph, of which a step may be a part.)"""
+
 PACKED_NODES_MIN = 64
 """A run of fewer operations is no training step that anything could be packed in."""
 
@@ -104,6 +109,7 @@ class SessionPool:
         self._better: _Better | None = None
         self._outdated: list[_Better] = []  # for a view that is over, and still being compiled
         self._uncompilable: set[Signature] = set()  # of those that were run once
+        self._saved: int | None = None  # messages a step, in the last session that was packed; None: none was yet
         self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._building = threading.RLock()
@@ -196,6 +202,7 @@ class SessionPool:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self.present, self.made_for = self.present, fresh, wanted
+            self._note_saved(old)
             self._made_version = self._user.known.version if self._user.known is not None else -1
             if old is not None and old is not fresh and old.pinned:
                 old.end_probe()
@@ -224,7 +231,7 @@ class SessionPool:
             placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
             self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
-            if placed.quick and not (standby or hurry):
+            if placed.quick and not (standby or hurry) and self._pays(placed):
                 self._pack_prepared(placed, wanted, under_way)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
@@ -233,6 +240,20 @@ class SessionPool:
             len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
             sum(map(placed.is_compiled, expected)), len(expected),
         )  # fmt: skip
+
+    def _note_saved(self, placed: PlacedSession | None) -> None:
+        """How many messages a step packing has saved in this session, once all its steps were looked at, or some were saved."""
+        if placed is None:
+            return
+        for report in placed.reports:
+            if report.name == passes.PACKING and (report.changed or not placed.is_unpacked):
+                self._saved = report.changed
+
+    def _pays(self, placed: PlacedSession) -> bool:
+        """Whether its runs are to be packed by themselves: always, where it is optimised, and before anybody knows what that
+        saves."""
+        self._note_saved(self.present)
+        return not placed.quick or self._saved is None or self._saved >= HASTY_SHARE * placed.operations
 
     def _pack_prepared(self, placed: PlacedSession, wanted: Wanted, under_way: _UnderWay) -> None:
         """Its steps, so that they take no longer after the change than before. Raises GivenUpError when one of its PS dies."""
@@ -333,7 +354,7 @@ class SessionPool:
         self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None], niceness: int = IDLE_NICENESS
     ) -> bool:
         """Whether a run of the present session is being packed now."""
-        run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
+        run = next(filter(placed.is_to_be_packed, self._user.each_step()), None) if self._pays(placed) else None
         with self._building:
             if run is None or self.present is not placed:  # another may just have taken its place
                 return False

@@ -214,6 +214,33 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
         make()
 
 
+def test_what_saves_little_is_not_packed_in_haste(monkeypatch):
+    """How much it saves is known from the session before; the optimised session is packed when it is compiled."""
+    with dear(monkeypatch) as (session, train, make, change):
+        improved(session)
+        assert packed_of(session, train) == [True] and session.pool._pays(session.pool.present)
+        saved = next(one.changed for one in session.reports() if one.name == "packing")
+        session.pool._note_saved(session.pool.present)
+        assert session.pool._saved == saved > 0
+        monkeypatch.setattr(pool, "HASTY_SHARE", 10.0)
+        change(2, standby=False)
+        hasty, done = session.pool.present, threading.Event()
+        assert hasty.quick and packed_of(session, train) == [False]
+        session.pool.pack_hasty(done.set)
+        assert session.pool._better is None and not done.is_set()
+        while session.pool.present is hasty:
+            done.clear()
+            retire(session.pool.improve(done.set) or [])
+            assert session.pool.present is not hasty or done.wait(60)
+            if session.pool.present is hasty:
+                make()
+                assert packed_of(session, train) == [False]
+        assert packed_of(session, train) == [True]
+        monkeypatch.setattr(pool, "HASTY_SHARE", 0.0)
+        change(3, standby=False)
+        assert session.pool.present.quick and packed_of(session, train) == [True], "it pays"
+
+
 def test_a_step_with_options_is_made_beside_packed_ones():
     """A profiler's: it goes through the session that is not packed, on the same variables."""
     cluster = LocalCluster(2)
