@@ -5,6 +5,7 @@
     python -m benchmarks.packing --latency 0.5          # half a millisecond each way between trainer and PS; as root
     python -m benchmarks.packing --models small --optimizer adam --json
     python -m benchmarks.packing --prepare --models deepfm,wide_deep    # what it adds to preparing a session for a change
+    python -m benchmarks.packing --marks --models small --batches 512 --rows 282000   # what marks cost a packed step: 1 GB
 
 The models are those of `examples/deepfm_criteo` and `examples/census_wide_deep`, and a smaller DeepFM (`models.py`); the number
 of records of a batch is not known to the graph, as it is with most input. The PS are processes of their own, over loopback. The
@@ -15,6 +16,9 @@ the median and the quartiles; of processor time too, of trainer and PS together 
 With `--prepare` no step is made: a session is placed and its step compiled, as before a change, packed and not, taking turns.
 Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser, which is never
 packed. It comes first where a graph has 4 000 operations and more.
+
+With `--marks` the baseline is the packed step, and what is told of is the same step with the marks of dirty rows, as backups
+need them. Both are made by one process, on the same variables, so nothing else differs.
 
 Loopback is where a message costs least. With `--latency`, trainer and PS are in network namespaces of their own, and packets go
 through a process that keeps them (`latency.py`), which needs some of the processor too: that it does not count as a step's.
@@ -47,7 +51,8 @@ import psutil
 import tensorflow as tf
 
 from benchmarks import latency, models
-from deeprec_ext.graph import Context, Packed, Run, pack, rewrite, told_by
+from deeprec_ext.graph import Context, GraphIndex, Packed, Run, pack, rewrite, told_by
+from deeprec_ext.graph.writes import find_writes, variables_on_ps
 
 v1 = tf.compat.v1
 v1.logging.set_verbosity(v1.logging.ERROR)
@@ -106,7 +111,7 @@ def census(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[]
 
 
 def small(arguments: argparse.Namespace, batch: int, parts: int) -> Callable[[], Any]:
-    size = models.Size(batch=batch, parts=parts, hidden=tuple(arguments.hidden))
+    size = models.Size(batch=batch, parts=parts, hidden=tuple(arguments.hidden), rows=arguments.rows)
     pool = made(lambda number: models.make_batch(number, size))
     return lambda: models.build(*given(pool), size, OPTIMIZERS[arguments.optimizer]()).train
 
@@ -214,18 +219,55 @@ def opened(
     return session, session.make_callable([graph.get_operation_by_name(train)])
 
 
+def marked(definition: v1.GraphDef) -> dict[str, str]:
+    """Variables that are written by rows, and their bitmaps: one for a table and its optimizer slots."""
+    index = GraphIndex(definition)
+    variables = variables_on_ps(index)
+    found: dict[str, str] = {}
+    for write in find_writes(index, variables):
+        if write.by_rows:
+            names = [variables[one].name for one in write.variables]
+            found |= dict.fromkeys(names, f"{names[0]}@dirty")
+    return found
+
+
+def make_bitmaps(target: str, config: v1.ConfigProto, definition: v1.GraphDef) -> None:
+    """Those that are in a placed graph."""
+    with tf.Graph().as_default() as graph:
+        made = []
+        for node in definition.node:
+            if node.op == "VarHandleOp" and node.name.endswith("__dirty"):
+                shape = tf.TensorShape(node.attr["shape"].shape)
+                with v1.device(node.device):
+                    handle = tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=shape, shared_name=node.attr["shared_name"].s)
+                    made.append(tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(shape, False)))
+    with v1.Session(target, graph=graph, config=config) as session:
+        session.run(made)
+
+
 def measure(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace, far: Any) -> dict[str, Any]:
     build = MODELS[model](arguments, batch, parts)
     graph, init, train = graph_of(build, ps)
     definition = graph.as_graph_def()
     placed = rewrite(definition, Context(tuple(range(ps)), dedup=arguments.dedup, worker_device=WORKER))
     packed: Packed = pack(placed.definition, Run((), (), (train,)), WORKER, arguments.pack, told_by(graph))
+    base = definition
+    if arguments.marks and packed.definition is not None:
+        base = packed.definition
+        tracked = marked(placed.definition)
+        context = Context(tuple(range(ps)), dedup=arguments.dedup, worker_device=WORKER, tracked=tracked)
+        placed = rewrite(definition, context)
+        run = Run((), (), (train, *placed.marks.get(train, ())))
+        packed = pack(placed.definition, run, WORKER, arguments.pack, told_by(graph))
     found: dict[str, Any] = {"model": model, "ps": ps, "batch": batch, "parts": parts, "packed": packed.report.detail}
     if packed.definition is None:
         return found
     with cluster(ps, far) as (target, config, processes):
         session, make = opened(target, config, definition, train)
         session.run(init)
+        if arguments.marks:
+            make_bitmaps(target, config, packed.definition)
+            _, make = opened(target, config, base, train)
         starter, _ = opened(target, config, placed.definition, train)  # the named iterator lives in it
         for name in placed.initializers:
             starter.run(name)
@@ -320,6 +362,7 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> None:
+    global POOL
     if sys.argv[1:2] == ["ps"]:
         serve(sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -333,12 +376,16 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.0, help="milliseconds one way")
     parser.add_argument("--seconds", type=float, default=15.0, help="per setting, at least")
     parser.add_argument("--hidden", type=numbers, default=[64], help="widths of the dense layers of `small`")
+    parser.add_argument("--rows", type=int, default=10_000, help="of each table of `small`")
+    parser.add_argument("--marks", action="store_true", help="what marks of dirty rows add to a packed step")
+    parser.add_argument("--pool", type=int, default=POOL, help="different batches, again and again")
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adagrad", help="of `small`")
     parser.add_argument("--dedup", choices=["on", "auto", "off"], default="off")
     parser.add_argument("--pack", choices=["on", "auto"], default="auto")
     parser.add_argument("--prepare", action="store_true", help="measure the preparing of a session instead of steps")
     parser.add_argument("--prepared", type=int, default=7, help="with --prepare: so many of each kind")
     arguments = parser.parse_args()
+    POOL = arguments.pool
     if arguments.prepare:
         for model in arguments.models:
             print(json.dumps(prepare(model, arguments.ps[0], arguments.batches[-1], 1, arguments)), flush=True)

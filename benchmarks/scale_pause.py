@@ -32,11 +32,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from benchmarks.stock import steps
-from benchmarks.stock.cluster import ROOT, cluster
+from benchmarks.stock.cluster import ROOT
+from benchmarks.whole import against_stock
 from deeprec_ext.aimaster.scaling.planning import slot_bytes
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -45,9 +45,6 @@ SCRIPT = ROOT / "benchmarks" / "stock" / "train.py"
 PATH = (1, 2, 4, 3, 1)
 NEVER = 10**9
 RUN_LIMIT_SECONDS = 1500.0
-TURN_SECONDS = 6.0
-SETTLE_SECONDS = 1.5
-"""Of each turn's beginning that does not count: caches and connections wake up."""
 
 
 def _command(workdir: Path, state: str, parts: int, steps_wanted: int, *flags: str) -> list[str]:
@@ -218,86 +215,8 @@ def _bytes(run: dict[str, Any]) -> list[dict[str, Any]]:
 
 def overhead(state: str, turns: int) -> dict[str, Any]:
     """Step time of a whole elastic job ÷ of a whole stock cluster, 2 PS and a chief + 1 worker each, taking turns."""
-    base = Path(tempfile.mkdtemp(prefix="overhead-"))
-    recorded = {"elastic": base / "elastic", "stock": base / "stock"}
-    for directory in recorded.values():
-        directory.mkdir()
-    workdir, trainers = base / "run", ["chief-0", "worker-0"]
-    limits = [f"--setting={name}=100000" for name in ("ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds")]
-    command = [sys.executable, str(SCRIPT), "--state", state, "--steps", str(NEVER), "--model-dir", str(base / "model")]
-    stock_environment = {steps.DIRECTORY_VARIABLE: str(recorded["stock"]), "BENCHMARK_POLL_SECONDS": "0.5"}
-    windows: dict[str, list[tuple[float, float]]] = {"elastic": [], "stock": []}
-    with open(base / "out.log", "ab") as out, cluster(2, 1, command, base / "logs", stock_environment) as stock:
-        process = subprocess.Popen(
-            _command(workdir, state, 1, NEVER, "--ps", "2", "--workers", "1", *limits),
-            env=_environment(**{steps.DIRECTORY_VARIABLE: str(recorded["elastic"])}), stdout=out, stderr=out,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        members = {
-            "stock": [p.pid for p in [*stock.servers.values(), *stock.trainers.values()]],
-            "elastic": [process.pid],
-        }
-
-        def everyone(name: str) -> list[psutil.Process]:
-            roots = [psutil.Process(pid) for pid in members[name]]
-            return [p for root in roots for p in (root, *root.children(recursive=True))]
-
-        def send(name: str, number: signal.Signals) -> None:
-            for one in everyone(name):
-                one.send_signal(number)
-
-        try:
-            for name in recorded:
-                _until(
-                    lambda name=name: all(len(steps.read(recorded[name]).get(t, ())) > 100 for t in trainers),
-                    process,
-                    workdir,
-                )
-            send("stock", signal.SIGSTOP)
-            order = ["elastic", "stock"]
-            current = "elastic"
-            for turn in range(2 * turns):
-                wanted = order[(turn + turn // 2) % 2]  # A B B A A B B A: a drift of the machine hits both
-                if wanted != current:
-                    send(current, signal.SIGSTOP)
-                    send(wanted, signal.SIGCONT)
-                    current = wanted
-                begin = time.time()
-                time.sleep(TURN_SECONDS)
-                windows[wanted].append((begin + SETTLE_SECONDS, time.time()))
-        finally:
-            for name in recorded:
-                send(name, signal.SIGCONT)
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-    medians: dict[str, list[float]] = {}
-    for name, spans in windows.items():
-        seen = steps.read(recorded[name])
-        medians[name] = [
-            statistics.mean(steps.median_step_seconds(seen[trainer], begin, end) for trainer in trainers)
-            for begin, end in spans
-        ]
-    pairs = [a / b for a, b in zip(medians["elastic"], medians["stock"])]
-    return {
-        "elastic_step_seconds": statistics.median(medians["elastic"]),
-        "stock_step_seconds": statistics.median(medians["stock"]),
-        "ratio": statistics.median(medians["elastic"]) / statistics.median(medians["stock"]),
-        "pairs": {"p25": _quantile(pairs, 0.25), "median": statistics.median(pairs), "p75": _quantile(pairs, 0.75)},
-        "turns": turns,
-    }
-
-
-def _warm(directory: Path, trainers: Sequence[str]) -> bool:
-    seen = steps.read(directory)
-    return all(len(seen.get(trainer, ())) > 100 for trainer in trainers)
-
-
-def _quantile(values: Sequence[float], q: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+    found = against_stock([str(SCRIPT), "--state", state, "--steps", str(NEVER)], turns)
+    return {**found, "ratio": found["elastic_step_seconds"] / found["stock_step_seconds"]}
 
 
 # ------------------------------------------------------------------------------------------------------------ parts
