@@ -121,7 +121,7 @@ class Parting:
             return False
         started = time.monotonic()
         self._part()
-        log.info("gave away %d variables in %.3f s, as it was compiled", len(self._facts), time.monotonic() - started)
+        log.info("destroyed %d variables in %.3f s, as it was compiled", len(self._facts), time.monotonic() - started)
         return True
 
     def close(self) -> None:
