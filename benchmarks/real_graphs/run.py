@@ -58,8 +58,6 @@ def change(job: Job, ps: int) -> dict[str, Any]:
     seen = _after(job, ended["time"])
     until = max(times[-1].time for times in seen.values())
     states = [(e["state"], round(e["time"] - began, 2)) for e in job.events("scaling_state") if e["time"] >= began]
-    times = dict(states)
-    gate = times["RELEASE"] - times["PAUSE"] if {"PAUSE", "RELEASE"} <= times.keys() else None
     found = {}
     for name in job.trainers:
         longest = gaps(seen[name], began, until)[:GAPS_KEPT]
@@ -70,8 +68,7 @@ def change(job: Job, ps: int) -> dict[str, Any]:
     told = {event["role"]: {k: v for k, v in event.items() if k not in ("time", "type", "role")}
             for event in job.events("pause") if event["time"] >= began}  # fmt: skip
     return {
-        "outcome": ended.get("outcome"), "seconds": ended["time"] - began, "gate": gate, "states": states, "trainers": found,
-        "told": told,
+        "outcome": ended.get("outcome"), "seconds": ended["time"] - began, "states": states, "trainers": found, "told": told,
     }  # fmt: skip
 
 
@@ -96,8 +93,7 @@ def elastic(name: str, settle: float, flags: list[str], more: list[str], wanted:
 def _line(one: dict[str, Any]) -> str:
     if "trainers" in one:
         gaps = ", ".join(f"{name} {found['gap']:.2f} s" for name, found in one["trainers"].items())
-        gate = f"gate {one['gate']:.2f} s; " if one["gate"] is not None else ""
-        return f"{one['outcome']} in {one['seconds']:.1f} s; {gate}longest gap: {gaps}"
+        return f"{one['outcome']} in {one['seconds']:.1f} s; longest gap: {gaps}"
     return f"all train after {one['seconds']:.2f} s ({', '.join(f'{n} {s:.2f}' for n, s in one['workers'].items())})"
 
 

@@ -176,7 +176,8 @@ class ParameterServer:
             made.close()
             return None
 
-        if variables and not any(variable.reference for variable in variables):
+        known = not any(variable.reference for variable in variables)
+        if variables and known and not self._compiling.is_off(number):
             with contextlib.suppress(GivenUpError):  # what it was for has come, or is over
                 self._parting = politely(make, give_up=partial(self._compiling.is_off, number))
 

@@ -187,13 +187,26 @@ def dear(monkeypatch):
         session.close()
 
 
+def until_optimised(session, train, make):
+    """Whether the step was packed after each piece of work on a better session, until that is in use."""
+    hasty, done, found = session.pool.present, threading.Event(), []
+    while session.pool.present is hasty:
+        done.clear()
+        retire(session.pool.improve(done.set) or [])
+        assert session.pool.present is not hasty or done.wait(60)
+        if session.pool.present is hasty:
+            make()
+            found += packed_of(session, train)
+    return found
+
+
 @pytest.mark.parametrize("when", ["prepared", "at once", "in its turn"])
 def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, when):
     """It is made in a hurry, without TensorFlow's optimiser, and packed; a standby session is packed once it is in use."""
     with dear(monkeypatch) as (session, train, make, change):
         change(2, standby=when != "prepared")
         assert session.pool.present.quick and packed_of(session, train) == [when == "prepared"]
-        hasty, done = session.pool.present, threading.Event()
+        done = threading.Event()
         if when == "at once":
             session.pool.pack_hasty(done.set)
             assert done.wait(60) and packed_of(session, train) == [True]
@@ -201,14 +214,7 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
             session.pool.pack_hasty(done.set)
             assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
             make()
-        found = []
-        while session.pool.present is hasty:
-            done.clear()
-            retire(session.pool.improve(done.set) or [])
-            assert session.pool.present is not hasty or done.wait(60)
-            if session.pool.present is hasty:
-                make()
-                found += packed_of(session, train)
+        found = until_optimised(session, train, make)
         assert found and all(found)
         assert not session.pool.present.quick and packed_of(session, train) == [True]
         make()
@@ -228,13 +234,7 @@ def test_what_saves_little_is_not_packed_in_haste(monkeypatch):
         assert hasty.quick and packed_of(session, train) == [False]
         session.pool.pack_hasty(done.set)
         assert session.pool._better is None and not done.is_set()
-        while session.pool.present is hasty:
-            done.clear()
-            retire(session.pool.improve(done.set) or [])
-            assert session.pool.present is not hasty or done.wait(60)
-            if session.pool.present is hasty:
-                make()
-                assert packed_of(session, train) == [False]
+        assert not any(until_optimised(session, train, make))
         assert packed_of(session, train) == [True]
         monkeypatch.setattr(pool, "HASTY_SHARE", 0.0)
         change(3, standby=False)
