@@ -22,6 +22,7 @@ from deeprec_ext.graph.packing.readiness import Readiness, answered
 from deeprec_ext.graph.packing.shapes import Shape, Shapes, Told, elements
 from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
 from deeprec_ext.graph.packing.staying import tie
+from deeprec_ext.graph.packing.waits import straighten
 from deeprec_ext.graph.training import updates
 from deeprec_ext.graph.writes import variables_on_ps
 from deeprec_ext.tf_private.c_graph import PIECE_NODES
@@ -137,6 +138,10 @@ class _Packing:
     def pack(self) -> str:
         """What was done, in words."""
         index, now = self._index, self._now
+        targets = {op_name(one) for one in (*self._run.targets, *self._run.fetches)}
+        straight = straighten(index, now.names, now.processes, now.units.loops, targets)
+        self._look_again()
+        now = self._now
         copied = copy_constants(index, now.crossings, self._run)
         spared = Aliases(index, now.processes, self._shapes, now.conditions, self._run).send_once(now.crossings)
         self._look_again()
@@ -149,7 +154,10 @@ class _Packing:
         for members in [list(map(self._member, group)) for group in groups]:  # all of them as the graph is now
             send(index, members, self._shapes, constants)
         self._look_again()
-        return f"{tensors} tensors in {messages}, {copied} constants not sent, {spared} sent once instead of twice"
+        return (
+            f"{tensors} tensors in {messages}, {copied} constants not sent, {spared} sent once instead of twice, "
+            f"{straight} waits told directly"
+        )
 
     def _member(self, one: Crossing) -> Member:
         ids, row = self._shapes.looked_up(one.way.tensor) or ("", ())
