@@ -332,15 +332,15 @@ class SessionPool:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
-    def pack_hasty(self, again: Callable[[], None]) -> None:
-        """Begins to pack the next run of a present session that was made in haste. That costs less than any other session, and
-        its steps then take half as long: so nothing that is prepared beside training comes before it.
+    def pack_present(self, again: Callable[[], None]) -> None:
+        """Begins to pack the next run of the present session. That costs less than any other session, and its steps take less
+        time then, those of one that was made in haste half of it: so nothing that is prepared beside training comes before it.
 
         `again` is called, by another thread, when this can be called for the next one.
         """
         with self._building:
             better, placed, wanted = self._better, self.present, self.made_for
-            if placed is None or wanted is None or not placed.quick or self._is_dead(wanted):
+            if placed is None or wanted is None or self._is_dead(wanted):
                 return
             if better is not None and better.packs and better.placed is placed:
                 try:

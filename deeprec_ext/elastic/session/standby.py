@@ -5,10 +5,10 @@ first every standby session with the runs of every step, then their other runs, 
 one that was made in haste. Its runs are compiled in a thread of their own, at a still lower priority, and it is not begun
 before it is known what standby sessions are for: they come first. Where the next change of the PS is likely to come soon, what
 follows a change waits a while (`standby_delay_seconds`), but for a few seconds of work: with these the losses to which most
-would be lost are prepared for at once.
+would be lost are prepared for at once. While a change goes on none is begun (`STAND_BACK_SECONDS`).
 
-Before all that, and beside it, the steps of a present session that was made in haste are packed: in a thread of their own that
-is hardly nicer than they are, since they take half as long then.
+Before all that, and beside it, the steps of the present session are packed: in a thread of their own that is hardly nicer than
+they are, since they take less time then.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ MEMORY_SECONDS = 10.0
 """How soon it is looked again whether there is more: a shortage of a moment must not leave the job without them for good."""
 
 
+STAND_BACK_SECONDS = 30.0
+"""So long after a change has begun nothing else is prepared in advance, neither a standby session nor a better one: the
+processes that come start on the processors that this would take. (When the change itself prepares sessions, nothing is until it
+is over.) No more than half of the time is spent so, however many changes there are."""
+
 EARLY_SECONDS = 5.0
 """So much is spent on standby sessions before the delay after a change is over; the first one is made however long it takes."""
 
@@ -44,7 +49,7 @@ class _Pool(Protocol):
     def prepare(self, wanted: Any, *, standby: bool) -> None: ...
     def complete(self, wanted: Any) -> bool: ...
     def replaced(self) -> list[Any]: ...
-    def pack_hasty(self, again: Callable[[], None]) -> None: ...
+    def pack_present(self, again: Callable[[], None]) -> None: ...
     def improve(self, again: Callable[[], None]) -> list[Any] | None: ...
 
 
@@ -71,11 +76,23 @@ class Standby:
         self.delay_seconds = 0.0
         self._due = False
         self._placed_at = self._awake_at = 0.0
+        self._back_until = self._back_again = 0.0  # until when it stands back, and from when on it may once more
         self._early_spent = 0.0  # seconds, since the PS have changed
 
     def placed(self) -> None:
         """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
         self._placed_at, self._early_spent = time.monotonic(), 0.0
+
+    def stand_back(self) -> None:
+        """A change has begun."""
+        now = time.monotonic()
+        if now >= self._back_again:
+            self._back_until, self._back_again = now + STAND_BACK_SECONDS, now + 2 * STAND_BACK_SECONDS
+
+    def go_on(self) -> None:
+        """It has ended."""
+        self._back_until = 0.0
+        self.soon()
 
     def soon(self) -> None:
         """Prepare what is missing, when nothing else is to be prepared."""
@@ -92,9 +109,13 @@ class Standby:
         for pool in pools:
             self._retire([*pool.drop_standby(wanted), *pool.replaced()])
             if not short:
-                pool.pack_hasty(self.soon)
+                pool.pack_present(self.soon)
         if short:
             self._after(MEMORY_SECONDS)
+        back = self._back_until - time.monotonic()
+        if back > 0:
+            self._after(back)
+            return
         early = self._placed_at + self.delay_seconds - time.monotonic()
         if wanted and early > 0:
             self._after(early)

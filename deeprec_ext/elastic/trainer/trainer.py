@@ -399,9 +399,10 @@ class Trainer:
             notice = message.scaling
             if notice.phase == pb.ScalingNotice.BEGUN:
                 self.clock.begin_scaling(notice.scaling_id)
+                self._standby.stand_back()
             else:
                 self.clock.end_scaling(notice.scaling_id)
-                self._standby.soon()
+                self._standby.go_on()
         elif kind == "data":
             self.inputs.receive(message.data)
         elif kind == "command":

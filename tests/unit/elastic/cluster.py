@@ -213,7 +213,7 @@ def packed_in_haste(session: ElasticSession) -> None:
     """Runs of a present session that was made in haste are packed, as far as that pays."""
     while True:
         ended = threading.Event()
-        session.pool.pack_hasty(ended.set)
+        session.pool.pack_present(ended.set)
         if session.pool._better is None:
             return
         assert ended.wait(60)

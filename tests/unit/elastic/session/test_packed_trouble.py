@@ -208,10 +208,10 @@ def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatc
         assert session.pool.present.quick and packed_of(session, train) == [when == "prepared"]
         done = threading.Event()
         if when == "at once":
-            session.pool.pack_hasty(done.set)
+            session.pool.pack_present(done.set)
             assert done.wait(60) and packed_of(session, train) == [True]
             done.clear()
-            session.pool.pack_hasty(done.set)
+            session.pool.pack_present(done.set)
             assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
             make()
         found = until_optimised(session, train, make)
@@ -232,7 +232,7 @@ def test_what_saves_little_is_not_packed_in_haste(monkeypatch):
         change(2, standby=False)
         hasty, done = session.pool.present, threading.Event()
         assert hasty.quick and packed_of(session, train) == [False]
-        session.pool.pack_hasty(done.set)
+        session.pool.pack_present(done.set)
         assert session.pool._better is None and not done.is_set()
         assert not any(until_optimised(session, train, make))
         assert packed_of(session, train) == [True]
@@ -448,12 +448,12 @@ def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_
         lost_for = host.wanted()
         packed = lost.pack
         monkeypatch.setattr(lost, "pack", lambda run: (begun.set(), go_on.wait(60), packed(run)))
-        session.pool.pack_hasty(lambda: None)
+        session.pool.pack_present(lambda: None)
         assert begun.wait(60)
         with monkeypatch.context() as gone:
             gone.setattr(host, "dead", lambda wanted: True)
             for _ in range(2):  # the view comes later
-                session.pool.pack_hasty(lambda: None)
+                session.pool.pack_present(lambda: None)
                 assert session.pool.replaced() == [] and not lost.closed
         change(3)
         monkeypatch.setattr(host, "dead", lambda wanted: wanted is lost_for)

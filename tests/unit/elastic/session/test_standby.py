@@ -46,7 +46,7 @@ class SessionPool:
     def replaced(self) -> list[str]:
         return []
 
-    def pack_hasty(self, again: Callable[[], None]) -> None:
+    def pack_present(self, again: Callable[[], None]) -> None:
         if self.unpacked:
             self.unpacked -= 1
             self.done.append("pack")
@@ -132,6 +132,42 @@ def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present
     order = ["prepare a", "prepare b", "complete a", "complete a", "complete b", "improve", "improve"]
     assert rig.pool.done == order and pieces == len(order) + 1
     assert rig.retired == ["hasty"]
+
+
+def test_none_is_begun_while_a_change_begins_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.standby.soon()
+    rig.work()
+    rig.standby.stand_back()
+    rig.work()
+    assert rig.pool.ready == ["a"] and not rig.queue
+    rig.standby.go_on()
+    rig.work()
+    assert rig.pool.ready == ["a", "b"]
+    rig.sleep(2 * module.STAND_BACK_SECONDS)
+    rig.wanted = ["a", "b", "c"]
+    rig.standby.stand_back()
+    rig.standby.soon()
+    while rig.queue:
+        rig.work()
+    assert rig.pool.ready == ["a", "b"]
+    rig.sleep(module.STAND_BACK_SECONDS)
+    while rig.queue:
+        rig.work()
+    assert rig.pool.ready == ["a", "b", "c"]
+
+
+def test_changes_without_end_leave_half_of_the_time_for_standby_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    rig.wanted = [str(number) for number in range(100)]
+    made = []
+    for _ in range(120):
+        rig.standby.stand_back()
+        rig.standby.soon()
+        rig.work()
+        made.append(len(rig.pool.ready))
+        rig.sleep(1)
+    assert made[0] == made[28] == 0 and 20 <= made[58] <= 30 and made[88] <= made[62] + 2 and made[-1] >= 45
 
 
 def test_the_present_session_is_not_improved_while_a_change_goes_on_or_memory_is_short(
