@@ -308,6 +308,8 @@ class ScalingQueue:
         except Exception:
             log.exception("scaling %d could not be undone either", run.scaling.id)
         run.give_back(Hold.GATE, Hold.VIEWS)
+        ended = pb.ScalingNotice.COMMITTED if run.scaling.outcome == "committed" else pb.ScalingNotice.ROLLED_BACK
+        self._job.notice(run.scaling.id, ended)  # else trainers would take it that it goes on
 
 
 def newest_ended(ended: Sequence[Scaling]) -> list[Scaling]:

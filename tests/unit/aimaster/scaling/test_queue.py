@@ -282,6 +282,23 @@ def test_a_trainer_that_never_acks_pause_rolls_the_scaling_back(tmp_path: Path) 
     play(tmp_path, scenario)
 
 
+def test_trainers_hear_of_the_end_of_a_scaling_in_which_the_aimaster_itself_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("deeprec_ext.aimaster.scaling.workers.WorkerChange.go_forward", fails)
+
+    async def scenario(it: World) -> None:
+        await it.scale(workers=2)
+        ended = await it.ended()
+        assert "internal error" in ended.reason
+        await it.heard("worker-0", "COMMITTED" if ended.outcome == "committed" else "ROLLED_BACK")
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("phase", ["ARM", "FIRST", "DIRTY", "FINAL"])
 def test_a_copy_that_fails_rolls_the_scaling_back_and_is_aborted(tmp_path: Path, phase: str) -> None:
     async def scenario(it: World) -> None:
