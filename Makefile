@@ -115,7 +115,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 	$(BIN)/python -m tests.cluster.e2e
 
 .PHONY: test-all
-test-all: lint  ## Both, with the long tests, about a minute each
+test-all: lint  ## Both, with the long tests, a minute or longer each
 	$(BIN)/python -m pytest $(UNIT_TESTS) tests/unit tests/docs tests/kubeflow $(LARGE_TESTS:%=--ignore=%) $(PYTEST_ARGS)
 	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 	$(BIN)/python -m pytest $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)

@@ -9,7 +9,8 @@ epoch of a dataset with a ledger. At every size: PS first, then trainers, then o
 change whose pause is compared, since all sizes have it alike. At the end the trainers may hurry, the data ends, and
 every record must have been trained once.
 
-    gate    PAUSE to the end of COMMIT, from the AIMaster's events: workers stand at the gate
+    gate    PAUSE to RELEASE, from the AIMaster's events: until every trainer goes on and has closed its old session, which
+            it does half a second later
     pause   the longest run of a trainer around the change, minus its median run (what was slept away to keep the pace is
             not in it), the worst trainer
 """

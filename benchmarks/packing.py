@@ -14,8 +14,8 @@ on the same variables and take turns in blocks of steps. Told are medians of a s
 the median and the quartiles; of processor time too, of trainer and PS together (the kernel tells it in hundredths of a second).
 
 With `--prepare` no step is made: a session is placed and its step compiled, as before a change, packed and not, taking turns.
-Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser, which is never
-packed. It comes first where a graph has 4 000 operations and more.
+Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser and not packed,
+which comes first where a graph has 4 000 operations and more.
 
 With `--marks` the baseline is the packed step, and what is told of is the same step with the marks of dirty rows, as backups
 need them. Both are made by one process, on the same variables, so nothing else differs.

@@ -105,7 +105,7 @@ class RealJob:
             time.sleep(every)
         return True
 
-    def end(self, seconds: float = LONG) -> int:
+    def end(self, seconds: float = 2 * LONG) -> int:
         """Waits for the end; its exit code."""
         try:
             return self.process.wait(seconds)
@@ -254,11 +254,11 @@ class RealJob:
 
     def ask(self, **request: Any) -> pb.ScaleReply:
         """Raises grpc.RpcError when it is refused."""
-        return self._admin().Scale(pb.ScaleRequest(**request), timeout=10)
+        return self._admin().Scale(pb.ScaleRequest(**request), timeout=LONG)
 
     def hold(self, held: bool) -> None:
         """The user's veto on the autoscaler."""
-        self._admin().Hold(pb.HoldRequest(hold=held, reason="a test"), timeout=10)
+        self._admin().Hold(pb.HoldRequest(hold=held, reason="a test"), timeout=LONG)
 
     def scaling(self, identifier: int) -> pb.ScalingStatus | None:
         status = self.status()

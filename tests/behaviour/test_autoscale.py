@@ -50,7 +50,7 @@ def decisions(job: RealJob) -> list[dict[str, Any]]:
 def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_again(begin: Callable[..., RealJob]):
     job = begin(*OFTEN, "--worker-cpu", "0.3", "--ps-cpu", "0.5", "--max-ps", "1", "--max-workers", "1")
     job.wait_training("chief-0", "worker-0")
-    job.until(lambda: len(job.events("scaling_ended")) == 1, "the end of the scaling")
+    job.until(lambda: job.events("scaling_ended"), "the end of the scaling")
     job.until(
         lambda: any(one["outcome"] for one in decisions(job)) and decisions(job)[-1]["action"] == "keep",
         "what came of it, and a look after it", every=1.0,
@@ -63,7 +63,9 @@ def test_a_job_that_starts_small_grows_and_its_decisions_can_be_read_and_made_ag
     assert seen.changes and seen.changes[-1].decision > 0 and seen.changes[-1].foretold > 0
     assert (made[0]["number"], made[0]["action"], made[0]["size"]["workers"]) == (0, "start", 0)
     grown = [one for one in made if one["action"] == "explore"]  # of one size nobody knows how good the model is
-    assert len(grown) == 1 and grown[0]["size"]["workers"] == 1
+    assert grown[0]["size"]["workers"] == 1
+    for later in grown[1:]:  # where tests beside it come and go, a size may be tried again in what others leave
+        assert "others leave" in later["reason"], later
     assert grown[0]["outcome"]["outcome"] == "committed" and grown[0]["outcome"]["examples_per_second_after"] > 0
     again = command(job, "plan", "--replay")
     assert again.returncode == 0, again.stdout + again.stderr
@@ -102,6 +104,7 @@ def test_a_worker_that_needs_more_memory_is_given_it(begin: Callable[..., RealJo
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_the_declared_model_says_how_many_ps_there_are_before_it_exists(begin: Callable[..., RealJob]):
     """600 MB of variables and as much of copies of them: of PS of 1.6 GB three are needed, and there before anything is."""
     job = begin(

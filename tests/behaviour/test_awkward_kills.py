@@ -26,6 +26,7 @@ def in_a_refresh(job: RealJob, name: str) -> int:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_refresh_whose_source_or_holder_dies_in_the_middle_leaves_a_backup_that_is_whole(begin):
     flags = ("--ps", "3", "--workers", "1", *PATIENT, "--setting", f"peer_backup_seconds={INTERVAL}")
     job = begin(*flags, command=COUNT)

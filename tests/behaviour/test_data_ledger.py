@@ -124,6 +124,7 @@ def test_a_ps_that_comes_back_from_a_checkpoint_takes_the_data_back_with_it(begi
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_ps_that_is_promoted_forgets_no_more_than_the_report_says(begin, files):
     job = begin("--ps", "2", "--workers", "1", command=(*SCRIPT, *files, *PACE))
     until_trained(job, 30_000)
@@ -148,7 +149,7 @@ def test_with_ids_records_may_be_mixed_and_filtered_and_none_is_lost_when_a_work
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("ids", [pytest.param(False, marks=pytest.mark.long), True])
 def test_damaged_records_are_skipped_and_counted_and_no_other_is_lost_when_a_worker_dies(begin, tmp_path, ids):
     bad = (0, 7, 199, *range(400, 600), 11_111, 19_999)
     (tmp_path / "data").mkdir()

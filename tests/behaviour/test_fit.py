@@ -69,6 +69,7 @@ def test_rows_of_arrays_are_trained_once_an_epoch_though_a_worker_and_a_ps_are_k
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_of_each_model_of_a_script_each_row_is_trained_once_an_epoch(begin):
     """A worker closes its session to make the step of another model, with a batch of it in hand."""
     job = begin("--ps", "2", "--workers", "2", command=("python", str(SCRIPTS / "several.py")))
@@ -79,6 +80,7 @@ def test_of_each_model_of_a_script_each_row_is_trained_once_an_epoch(begin):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_epochs_of_a_resumed_run_are_those_that_its_model_has_not_trained(begin):
     """It goes back to its last checkpoint: no epoch that is trained again is taken for over. Steps that others made while that
     was written are in it, and nobody knows."""
@@ -173,6 +175,7 @@ def test_all_stop_where_early_stopping_of_the_chief_does_also_who_came_late(begi
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_callbacks_that_decide_come_to_the_same_everywhere_and_files_are_those_of_the_best_epoch(begin, policy):
     job = begin(
         "--ps", "2", "--workers", "1", "--max-workers", "2",
@@ -259,6 +262,7 @@ def made(job: RealJob) -> int:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("own", [False, True], ids=["files", "an input of each process"])
+@pytest.mark.long
 def test_steps_of_an_epoch_are_divided_though_a_worker_and_a_ps_are_killed(begin, tmp_path, own):
     for part, rows in enumerate(np.array_split(np.arange(ROWS), 4)):
         np.savetxt(tmp_path / f"part-{part}.txt", rows, fmt="%d")
@@ -351,6 +355,7 @@ def test_a_callback_that_raises_on_one_worker_costs_that_process_alone(begin):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_worker_that_raises_again_and_again_is_given_up_and_the_job_goes_on_without_it(begin):
     command = (*SCRIPT, "--rows", "8000", "--epochs", "3", "--sleep", "0.2", "--raises", "99")
     job = begin("--ps", "1", "--workers", "1", command=command)
@@ -405,6 +410,7 @@ def test_nobody_trains_before_the_chief_has_a_model_nor_before_its_script_has_se
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_though_the_chief_is_killed(begin):
     job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--sleep", "0.3"))
     job.until(lambda: len(job.events("epoch_ended")) == 2, "the first epoch of the second fit")
@@ -418,6 +424,7 @@ def test_what_callbacks_and_the_script_write_into_the_model_is_written_once_thou
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_chief_that_is_killed_between_two_fits_goes_on_with_what_the_first_has_come_to(begin):
     job = begin("--ps", "1", "--workers", "1", command=(*TWICE, "--keep", "--between", "8"))
     done = job.directory / milestones.NAME
@@ -467,6 +474,7 @@ def told_of_tables(job: RealJob) -> list[dict]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_large_table_and_what_its_optimizer_keeps_of_it_are_on_the_ps_alone(begin):
     command = ("python", str(SCRIPTS / "tables.py"), "--rows", str(TABLE_ROWS))
     job = begin("--ps", "2", "--workers", "1", "--backup", "off", command=command)
@@ -479,6 +487,7 @@ def test_a_large_table_and_what_its_optimizer_keeps_of_it_are_on_the_ps_alone(be
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_large_table_is_saved_and_loaded_by_pieces(begin, tmp_path):
     """What is in the files is twice what processes may grow by: a table, and as much that its optimizer keeps."""
     script, table = ("python", str(SCRIPTS / "tables.py"), "--rows", str(TABLE_ROWS)), TABLE_ROWS * tables.WIDTH * 4
@@ -496,6 +505,7 @@ def test_a_large_table_is_saved_and_loaded_by_pieces(begin, tmp_path):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_table_that_is_saved_while_a_ps_dies_and_while_it_moves_is_whole(begin, tmp_path):
     job = begin(
         "--ps", "2", "--workers", "1", "--max-ps", "3", "--setting", "peer_backup_seconds=0.5",

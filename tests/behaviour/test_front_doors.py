@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
     ],
     ids=["hooks in the script", "server and one-shot iterator", "server and reference variables"],
 )  # fmt: skip
+@pytest.mark.long
 def test_a_script_is_scaled_whichever_way_it_trains(begin, words):
     job = begin("--ps", "1", "--workers", "1", "--setting", "verify_copies=true", command=(*COUNT, *words))
     job.wait_scalable()

@@ -105,6 +105,7 @@ def test_a_job_trains_through_a_full_disk_and_the_scaling_asked_for_meanwhile_fo
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_ps_and_the_aimaster_killed_while_the_disk_is_full_are_made_good_afterwards(begin_on, disk):
     job = begin_on("--ps", "2", "--workers", "1", "--setting", "peer_backup_seconds=0.5")
     data_ledger.until_trained(job, 10_000)

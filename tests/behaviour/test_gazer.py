@@ -43,12 +43,12 @@ def test_every_process_is_measured_and_traced_steps_count_once_while_ps_come_and
         assert values["rss_bytes"] > 50 << 20 and values["threads"] > 3 and values["open_files"] > 3
     for role in TRAINERS:
         job.until(lambda role=role: gazed(job, role).get("step_seconds"), f"steps of {role}")
-        assert gazed(job, role)["steps_per_second"] > 0
+        job.until(lambda role=role: gazed(job, role)["steps_per_second"] > 0, f"a sample with steps of {role}")
     job.until(lambda: sum(slot_load(job, "update_rows_per_second").values()) > 0, "a trace")
     job.until(lambda: sum(slot_load(job, "touched_rows_per_second").values()) > 0, "rows touched, as backups tell")
     for role in PS:
         job.until(lambda role=role: gazed(job, role).get("busy_share"), f"the load of {role}")
-        assert gazed(job, role)["rpc_bytes_per_second"] > 0
+        job.until(lambda role=role: gazed(job, role)["rpc_bytes_per_second"] > 0, f"a sample with traffic of {role}")
 
     # Each view's traces are waited for while the view is in use: only the newest are kept.
     job.wait_scalable()

@@ -60,6 +60,7 @@ def ports(job: RealJob) -> dict[str, int]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_nobody_reaches_tensorflow_and_everything_else_works(begin) -> None:
     job = begin(
         "--ps", "2", "--workers", "1", "--max-ps", "3", "--dashboard", "0", "--isolate", "on", *BACKUPS, command=COUNT

@@ -26,6 +26,7 @@ def goes_on(job: RealJob, role: str, lives: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_script_that_initialises_in_every_process_loses_no_step_when_workers_come_and_are_killed(begin, tmp_path):
     slow = tmp_path / "slow"
     slow.touch()

@@ -71,6 +71,7 @@ def test_what_this_job_cannot_show_is_shown_elsewhere():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("groups_can_be_made")
+@pytest.mark.long
 def test_every_field_that_a_rule_reads_is_filled_from_life(begin: Callable[..., RealJob]):
     job = begin(
         "--autoscale", "--history", "off", "--objective", "deadline", "--deadline", "2h", "--ps", "2", "--workers", "2",

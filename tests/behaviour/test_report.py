@@ -36,6 +36,7 @@ def values(directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_running_job_and_one_that_crashed_half_way_have_reports_that_say_so(begin):
     job = begin("--ps", "2", "--workers", "1")
     job.wait_scalable()

@@ -20,7 +20,7 @@ ENDS = SCRIPTS / "ends.py"
 FIRST = ("init", "device")
 """Before the model is live: who comes later attaches to it."""
 
-FEW = (*FIRST, "two steps", "unclosed", "exit 3", "queue", "step")
+FEW = (*FIRST, "unclosed", "exit 3", "queue")
 
 ALL = (
     *FIRST, "two steps", "unclosed", "return", "import", "imported", "graph", "hook", "step", "exit 3", "closed exit 3",
@@ -28,9 +28,10 @@ ALL = (
     "two sessions", "queue", "generator", "forgotten session",
 )  # fmt: skip
 
-LATER_SECONDS = 10.0
-"""So much longer than stock's a process may take, over everything: start, registration, session, end. Where stock itself takes
-longer than this, for want of a processor, it may take twice as long as stock."""
+LATER_SECONDS = 30.0
+"""So much longer than stock's a process may take, over everything: start, registration, session, end. Less than the timer that
+ends a process (`end_limit_seconds`, 60 by default): whom that ends is too late. No measure of speed: on a starved machine stock
+TensorFlow has taken 8 s and the job's process 19."""
 
 LIMIT_SECONDS = 3
 """`end_limit_seconds` of the job that is about it. With the default, 60, whom the timer ends is too late for all the others."""
@@ -65,7 +66,7 @@ def check(job: RealJob, stock: dict[str, tuple[int | None, float]], ours: dict[s
     print(said)
     for way, (code, seconds) in stock.items():
         assert ours[way][0] == code, f"{way}\n{said}\n{job.log('chief-0')[-6000:]}"
-        assert ours[way][1] < seconds + max(LATER_SECONDS, seconds), f"{way}\n{said}"
+        assert ours[way][1] < seconds + LATER_SECONDS, f"{way}\n{said}"
 
 
 @pytest.mark.timeout(2000)

@@ -86,6 +86,7 @@ def test_training_goes_on_and_every_record_is_trained(begin, tmp_path):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_no_update_is_lost_and_backups_still_protect(begin):
     job = begin("--ps", "2", "--workers", "2", "--setting", "peer_backup_seconds=0.5", command=COUNT)
     losses = Losses(job, 2)

@@ -22,12 +22,22 @@ NUMBERS = itertools.count(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One API server for all of them, where tests are spread over several processes."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+_started: list[tuple[dict[str, str], str]] = []
+
+
+@pytest.hookimpl(trylast=True)  # after what the test itself has made
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Behind the last of them it goes: it takes a tenth of a core as long as it runs."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _stop()
+
+
+def _stop() -> None:
+    while _started:
+        environment, run = _started.pop()
+        subprocess.run(
+            [TOOL, "down", "--purge"], env={**environment, "CLUSTER_RUN": run}, capture_output=True, timeout=120
+        )
 
 
 def cache() -> Path:
@@ -52,11 +62,11 @@ def kubeconfig() -> Iterator[str]:
     values = dict(
         word.split("=", 1) for line in started.stdout.splitlines() for word in shlex.split(line) if "=" in word
     )
+    _started.append((environment, values["CLUSTER_RUN"]))
     try:
         yield values["KUBECONFIG"]
     finally:
-        environment["CLUSTER_RUN"] = values["CLUSTER_RUN"]
-        subprocess.run([TOOL, "down", "--purge"], env=environment, capture_output=True, timeout=120)
+        _stop()
 
 
 @pytest.fixture(scope="session")

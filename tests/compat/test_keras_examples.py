@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.behaviour.jobs import ROOT
-from tests.compat.unchanged import FLAGS, SCRIPTS, disturb, stock
+from tests.compat.unchanged import ESTIMATOR, FLAGS, SCRIPTS, disturb, stock
 
 pytestmark = pytest.mark.usefixtures("own_keras")
 
@@ -70,7 +70,9 @@ ALL = (
     Example("keras_wide_deep", "wide_deep.keras", "auc", 0.7),
     Example("keras_census", "census.keras", "auc", 0.88, words=("--epochs", "5")),
 )
-IN_EVERY_RUN = ("keras_own_step", "keras_census")
+IN_EVERY_RUN = () if ESTIMATOR else ("keras_census",)
+"""In CI, on the newest TensorFlow; all of them on both with `make compat` and `make compat-latest`."""
+
 EACH = [pytest.param(one, id=one.name, marks=[] if one.name in IN_EVERY_RUN else [pytest.mark.long]) for one in ALL]
 
 

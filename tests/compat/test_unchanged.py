@@ -20,7 +20,7 @@ from tests.compat.unchanged import (
     run_stock,
 )  # fmt: skip
 
-IN_EVERY_RUN = ("custom_model_fn" if ESTIMATOR else "monitored_session", "old_style")
+IN_EVERY_RUN = ("custom_model_fn" if ESTIMATOR else "old_style",)
 """In CI, which also goes on with stock TensorFlow from their checkpoints; all of them with `make compat`."""
 
 
