@@ -18,7 +18,7 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.dedup import Deduplicate
 from deeprec_ext.graph.dirty import DirtyRows
 from deeprec_ext.graph.iterators import NamedIterators
-from deeprec_ext.graph.placement import SlotPlacement
+from deeprec_ext.graph.placement import Home, SlotPlacement
 from deeprec_ext.graph.resources import NamedResources
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.seeds import Seeds
@@ -66,7 +66,7 @@ class _Registry:
 
 
 _registry = _Registry(
-    (SlotPlacement(), LeanConstants(), NamedIterators(), NamedResources(), Seeds(), DirtyRows(), Deduplicate())
+    (SlotPlacement(), Home(), LeanConstants(), NamedIterators(), NamedResources(), Seeds(), DirtyRows(), Deduplicate())
 )
 
 

@@ -8,11 +8,16 @@ each distinct string is rewritten once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import chain
 
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
 from deeprec_ext import errors
+from deeprec_ext.graph.attributes import output_type
 from deeprec_ext.graph.context import Context
-from deeprec_ext.graph.index import on_ps, task_of, with_task
+from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number, task_of, with_task
 from deeprec_ext.graph.rewriting import Rewriting
 
 _PLACE = re.compile(r"/(?:job|replica|task):[^/]*")
@@ -56,3 +61,73 @@ class SlotPlacement:
                 changed += 1
         target = "no cluster" if slot_map is None else f"{len(slot_map)} slots on {len(set(slot_map))} PS"
         return changed, f"{len(places) - 1} device strings, {target}"
+
+
+class Home:
+    """Pass 2: ops for which nobody has said a device run in this process, as with TensorFlow's own servers.
+
+    A session that is told its cluster takes the first process by name: the chief comes before the PS, a worker behind them. So
+    the input of a worker, made outside of the script's device block, would be read on a PS, and its Python functions looked for
+    there. What TensorFlow keeps together (by constraint, or because it passes on a handle or a reference) stays where one of it
+    has been placed.
+    """
+
+    name = "home"
+
+    def applies(self, context: Context) -> bool:
+        return context.slot_map is not None and bool(context.worker_device)
+
+    def apply(self, rewriting: Rewriting) -> tuple[int, str]:
+        index, here = rewriting.index, rewriting.context.worker_device
+        seen: set[str] = set()
+        moved = 0
+        for node in rewriting.definition.node:
+            if node.name in seen or _is_placed(node):
+                continue
+            group = _kept_together(index, node.name)
+            seen |= group
+            if not any(_is_placed(index.nodes[name]) for name in group):
+                for name in group:
+                    index.nodes[name].device = here + index.nodes[name].device
+                moved += len(group)
+        return moved, f"{moved} ops without a device run here"
+
+
+def _is_placed(node: NodeDef) -> bool:
+    return "/job:" in node.device
+
+
+def _kept_together(index: GraphIndex, name: str) -> set[str]:
+    """Of the ops that TensorFlow keeps in one place with this one: all, or those up to one that has been placed."""
+    stack, found = [name], {name}
+    while stack:
+        for other in _beside(index, index.nodes[stack.pop()]):
+            if other not in found:
+                found.add(other)
+                if _is_placed(index.nodes[other]):
+                    return found
+                stack.append(other)
+    return found
+
+
+def _beside(index: GraphIndex, node: NodeDef) -> Iterable[str]:
+    if "_class" in node.attr:
+        constraints = (place.decode() for place in node.attr["_class"].list.s)
+        yield from (place[5:] for place in constraints if place[5:] in index.nodes)  # loc:@name
+    yield from (other.name for other in index.colocated_with(node.name))
+    for tensor in index.inputs(node.name):
+        if tensor[0] != "^" and _is_handle(index, tensor):
+            yield op_name(tensor)
+    for consumer, number in index.consumers(node.name):
+        tensor = index.inputs(consumer.name)[number]
+        if tensor[0] != "^" and _is_handle(index, tensor):
+            yield consumer.name
+
+
+def _is_handle(index: GraphIndex, tensor: str) -> bool:
+    """Or a reference, or nobody knows."""
+    node = index.nodes.get(op_name(tensor))
+    return node is not None and output_type(node, output_number(tensor)) in (
+        types_pb2.DT_INVALID,
+        types_pb2.DT_RESOURCE,
+    )

@@ -113,18 +113,16 @@ class Standby:
         if short:
             self._after(MEMORY_SECONDS)
         back = self._back_until - time.monotonic()
+        early = self._placed_at + self.delay_seconds - time.monotonic()
         if back > 0:
             self._after(back)
-            return
-        early = self._placed_at + self.delay_seconds - time.monotonic()
-        if wanted and early > 0:
+        elif wanted and early > 0:
             self._after(early)
             if self._early_spent < EARLY_SECONDS:
                 self._early(pools, wanted)
-            return
-        if self._piece(pools, wanted):
+        elif self._piece(pools, wanted):
             self.soon()
-        else:
+        if not self._due:
             self._done()
 
     def _early(self, pools: Collection[_Pool], wanted: list[Any]) -> None:
