@@ -8,7 +8,8 @@ each distinct string is rewritten once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
 
 from tensorflow.core.framework import types_pb2
@@ -17,8 +18,25 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext import errors
 from deeprec_ext.graph.attributes import output_type
 from deeprec_ext.graph.context import Context
+from deeprec_ext.graph.dedup_gather import process_of
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number, task_of, with_task
 from deeprec_ext.graph.rewriting import Rewriting
+from deeprec_ext.tf_private.operations import op_def
+
+_CALLS = frozenset(
+    {
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+        "While",
+        "StatelessWhile",
+        "If",
+        "StatelessIf",
+        "Case",
+        "StatelessCase",
+    }
+)
+"""These take handles of any process: ops of their functions are placed one by one. (A dataset whose functions read what is in
+another process is one that TensorFlow cannot run.)"""
 
 _PLACE = re.compile(r"/(?:job|replica|task):[^/]*")
 
@@ -84,12 +102,12 @@ class Home:
         for node in rewriting.definition.node:
             if node.name in seen or _is_placed(node):
                 continue
-            group = _kept_together(index, node.name)
+            group, elsewhere = _kept_together(index, node.name, here)
             seen |= group
-            if not any(_is_placed(index.nodes[name]) for name in group):
-                for name in group:
-                    index.nodes[name].device = here + index.nodes[name].device
-                moved += len(group)
+            for one in [] if elsewhere else [index.nodes[name] for name in group]:
+                if not _is_placed(one):
+                    one.device = here + _PLACE.sub("", one.device)
+                    moved += 1
         return moved, f"{moved} ops without a device run here"
 
 
@@ -97,37 +115,56 @@ def _is_placed(node: NodeDef) -> bool:
     return "/job:" in node.device
 
 
-def _kept_together(index: GraphIndex, name: str) -> set[str]:
-    """Of the ops that TensorFlow keeps in one place with this one: all, or those up to one that has been placed."""
+def _kept_together(index: GraphIndex, name: str, here: str) -> tuple[set[str], bool]:
+    """The ops that TensorFlow keeps in one place with this one, and whether that is elsewhere; then as far as is known."""
     stack, found = [name], {name}
     while stack:
-        for other in _beside(index, index.nodes[stack.pop()]):
+        node = index.nodes[stack.pop()]
+        if _is_placed(node) and process_of(node.device) != here:
+            return found, True
+        if node.op in _CALLS and next(_takers(index, node), None) is not None:
+            return found, True  # what a function makes may be anywhere
+        for other in _beside(index, node):
             if other not in found:
                 found.add(other)
-                if _is_placed(index.nodes[other]):
-                    return found
                 stack.append(other)
-    return found
+    return found, False
 
 
 def _beside(index: GraphIndex, node: NodeDef) -> Iterable[str]:
     if "_class" in node.attr:
-        constraints = (place.decode() for place in node.attr["_class"].list.s)
-        yield from (place[5:] for place in constraints if place[5:] in index.nodes)  # loc:@name
+        for group in (place.decode()[len("loc:@") :] for place in node.attr["_class"].list.s):
+            yield from (other.name for other in index.colocated_with(group))
+            if group in index.nodes:
+                yield group
     yield from (other.name for other in index.colocated_with(node.name))
-    for tensor in index.inputs(node.name):
+    for tensor in index.inputs(node.name) if node.op not in _CALLS else ():
         if tensor[0] != "^" and _is_handle(index, tensor):
             yield op_name(tensor)
-    for consumer, number in index.consumers(node.name):
+    yield from _takers(index, node)
+
+
+def _takers(index: GraphIndex, node: NodeDef) -> Iterator[str]:
+    """Of a handle that it gives, but for `_CALLS`."""
+    for consumer, number in index.consumers(node.name) if _may_give(node.op) else ():
         tensor = index.inputs(consumer.name)[number]
-        if tensor[0] != "^" and _is_handle(index, tensor):
+        if tensor[0] != "^" and consumer.op not in _CALLS and _is_handle(index, tensor):
             yield consumer.name
 
 
 def _is_handle(index: GraphIndex, tensor: str) -> bool:
     """Or a reference, or nobody knows."""
     node = index.nodes.get(op_name(tensor))
-    return node is not None and output_type(node, output_number(tensor)) in (
-        types_pb2.DT_INVALID,
-        types_pb2.DT_RESOURCE,
+    if node is None or not _may_give(node.op):
+        return False
+    return output_type(node, output_number(tensor)) in (types_pb2.DT_INVALID, types_pb2.DT_RESOURCE)
+
+
+@lru_cache(maxsize=4096)
+def _may_give(op: str) -> bool:
+    """Whether an op of this kind may have a handle or a reference among its outputs; of unknown ones, too."""
+    definition = op_def(op)
+    return definition is None or any(
+        one.is_ref or one.type == types_pb2.DT_RESOURCE or one.type_attr or one.type_list_attr
+        for one in definition.output_arg
     )

@@ -77,7 +77,7 @@ def crd(kubeconfig: str) -> None:
 
 @pytest.fixture
 def namespace(kubeconfig: str) -> Iterator[str]:
-    name = f"test-{next(NUMBERS)}"
+    name = f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{next(NUMBERS)}"
 
     async def make(api: Api) -> None:
         await api.create(NAMESPACES, None, {"metadata": {"name": name}})

@@ -33,9 +33,10 @@ MEMORY_SECONDS = 10.0
 
 
 STAND_BACK_SECONDS = 30.0
-"""So long after a change has begun nothing else is prepared in advance, neither a standby session nor a better one: the
-processes that come start on the processors that this would take. (When the change itself prepares sessions, nothing is until it
-is over.) No more than half of the time is spent so, however many changes there are."""
+"""So long after a change has begun nothing else is prepared in advance, neither a standby session nor a better one, though
+the present one is packed: the processes that come start on the processors that this would take. (When the change itself
+prepares sessions, nothing is until it is over.) No more than half of the time is spent so, however many changes there are.
+"""
 
 EARLY_SECONDS = 5.0
 """So much is spent on standby sessions before the delay after a change is over; the first one is made however long it takes."""
@@ -91,6 +92,9 @@ class Standby:
 
     def go_on(self) -> None:
         """It has ended."""
+        now = time.monotonic()
+        if now < self._back_until:  # as long as it stood back it goes on now, at least
+            self._back_again = 2 * now - (self._back_until - STAND_BACK_SECONDS)
         self._back_until = 0.0
         self.soon()
 

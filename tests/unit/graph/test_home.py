@@ -93,6 +93,46 @@ def test_tables_of_words_are_where_their_words_are(cluster, setter):
         assert "ps" not in ran(cluster, session, "found:0").values()
 
 
+def test_functions_that_read_what_is_on_a_ps_run_in_the_worker_and_read_it(cluster, setter):
+    with tf.Graph().as_default() as graph:
+        with v1.device(setter), v1.variable_scope("home_calls", use_resource=True):
+            weight = v1.get_variable("weight", [2], initializer=v1.ones_initializer())
+
+        @tf.function
+        def doubled(value):
+            return value * 2.0 * weight
+
+        tf.identity(doubled(tf.constant([1.0, 2.0])), name="called")
+        _, grown = tf.while_loop(lambda n, v: n < 3, lambda n, v: (n + 1, v + weight), [0, tf.zeros([2])])
+        tf.identity(grown, name="looped")
+    made = placed(graph)
+    with cluster.open(made.definition) as session:
+        session.run(weight.initializer.name)
+        assert session.run("called:0").tolist() == [2.0, 4.0]
+        assert session.run("looped:0").tolist() == [3.0, 3.0]
+        assert ran(cluster, session, "looped:0")["looped"] == "worker"
+
+
+def test_a_device_without_a_job_is_of_this_process():
+    with tf.Graph().as_default() as graph:
+        for number, device in enumerate(("/task:0", "/replica:0/task:0/device:CPU:0", "/device:CPU:0", "")):
+            with v1.device(device):
+                tf.constant(1.0, name=f"one{number}")
+    definition = rewrite(graph.as_graph_def(), Context(SLOTS, worker_device="/job:worker/task:1")).definition
+    here = "/job:worker/task:1"
+    assert {node.device for node in definition.node} == {here, here + "/device:CPU:0"}
+
+
+def test_a_group_of_which_something_is_placed_here_is_all_here(setter):
+    with tf.Graph().as_default() as graph:
+        with v1.device(setter):
+            table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1])), -1
+            )
+        tf.identity(table.lookup(tf.constant(["a"])), name="found")
+    assert {node.device for node in placed(graph).definition.node if "Lookup" in node.op} == {WORKER}
+
+
 def test_without_a_cluster_nothing_is_said():
     with tf.Graph().as_default() as graph:
         tf.constant(1.0, name="one")
