@@ -296,8 +296,8 @@ class SessionPool:
             under_way.ended.set()
 
     def improve(self, again: Callable[[], None]) -> list[PlacedSession] | None:
-        """One piece of the work on a better session: a run of it that is packed, then an optimised one where the present one is
-        not (the last piece exchanges them).
+        """One piece of the work on an optimised session, where the present one is not (the last piece exchanges them). Its runs
+        are packed before, by `pack_present`.
 
         Compiling a run takes long then, and no command shall wait for it: `again` is called, by another thread, when the next
         piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
@@ -312,8 +312,6 @@ class SessionPool:
             return unneeded or None
         if better is placed or (better is not None and better.key != placed.key):
             better = None  # a run of it has been packed, or it is for another view
-        if better is None and not self._is_dead(wanted) and self._pack(placed, wanted, again):
-            return unneeded
         if not placed.quick:
             return unneeded or None
         if better is None:
@@ -348,19 +346,14 @@ class SessionPool:
                 except Exception:  # standby sessions shall be prepared all the same
                     log.exception("a run is not packed")
         if self._better is None:
-            self._pack(placed, wanted, again, PACK_NICENESS)
+            self._pack(placed, wanted, again)
 
-    def _pack(
-        self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None], niceness: int = IDLE_NICENESS
-    ) -> bool:
-        """Whether a run of the present session is being packed now."""
+    def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> None:
         run = next(filter(placed.is_to_be_packed, self._user.each_step()), None) if self._pays(placed) else None
         with self._building:
-            if run is None or self.present is not placed:  # another may just have taken its place
-                return False
-            work = Polite(placed.pack, run, niceness=niceness, then=again)
-            self._better = _Better(placed, wanted, work, packs=True)
-        return True
+            if run is not None and self.present is placed:  # another may just have taken its place
+                work = Polite(placed.pack, run, niceness=PACK_NICENESS, then=again)
+                self._better = _Better(placed, wanted, work, packs=True)
 
     def replaced(self) -> list[PlacedSession]:
         """Sessions whose place was taken, or whose view was over, while they were worked on: now they can be closed. One whose

@@ -210,7 +210,7 @@ def slowly(number):
 
 
 def packed_in_haste(session: ElasticSession) -> None:
-    """Runs of a present session that was made in haste are packed, as far as that pays."""
+    """Runs of the present session are packed, as far as that pays."""
     while True:
         ended = threading.Event()
         session.pool.pack_present(ended.set)
@@ -222,6 +222,7 @@ def packed_in_haste(session: ElasticSession) -> None:
 def improved(session: ElasticSession) -> list[object]:
     """Whatever can be made better beside the training is; what nobody needs any more."""
     unneeded: list[object] = []
+    packed_in_haste(session)
     while True:
         ended = threading.Event()
         unneeded += session.pool.improve(ended.set) or []
