@@ -15,6 +15,12 @@ from deeprec_ext.keras.parting import Held
 DEADLINE = 20.0
 
 
+@pytest.fixture(autouse=True)
+def _nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of its own: that of the process may be held up for a minute by what a test before this one has read."""
+    monkeypatch.setattr(parting, "_ENDING", parting._Ending())
+
+
 class Slow:
     """Ends when it may."""
 
