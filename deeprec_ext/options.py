@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -369,7 +370,9 @@ def values_given(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in pairs:
         if name not in known:
-            raise UsageError(f"--setting {name}: no such setting; there are {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"--setting {name}: no such setting; {hint}")
         values[name] = known[name].read(text)
     return values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from typing import Any
 
 from deeprec_ext.bounds import whole
@@ -68,6 +69,8 @@ async def _scale(directory: RunDirectory, arguments: argparse.Namespace) -> int:
             return await _hold(client, arguments)
         reply = await client.scale(make_request(arguments))
         if arguments.wait and reply.scaling_id and not arguments.dry_run:
+            if reply.message and not arguments.json:
+                print(f"{reply.message} (scaling {reply.scaling_id})", file=sys.stderr)  # there may be others before it
             ended = await _wait(client, directory, reply.scaling_id)
             if arguments.json:
                 print_json(as_dict(ended))

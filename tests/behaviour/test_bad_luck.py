@@ -49,7 +49,7 @@ def test_what_cannot_be_scaled_is_rolled_back_or_refused_and_training_goes_on(be
     down = job.ask(ps=1).scaling_id
     job.hold_in_pause(down, "worker-0")
     queued = job.ask(workers=2)
-    assert queued.message == "queued"
+    assert queued.message == f"queued behind scaling {down}"
     assert job.states(queued.scaling_id) == []
     ended = job.wait_scaling(down)
     assert ended.outcome == "rolled_back", ended

@@ -94,6 +94,7 @@ class ScalingQueue:
             return await self._dry_run(scaling)
         if len(self.queue) >= QUEUED_MAX:
             raise QueueFullError(f"{QUEUED_MAX} scalings are queued already; wait for one to end")
+        before = self.under_way()
         scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
         job.store.save_scaling(scaling)
         self.queue.append(scaling)
@@ -102,7 +103,8 @@ class ScalingQueue:
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
                   reason=scaling.asked_reason, **of_workers(scaling))  # fmt: skip
         job.changed.notify()
-        return pb.ScaleReply(scaling_id=scaling.id, message="queued")
+        text = f"queued behind scaling {before[-1].id}" if before else "queued"
+        return pb.ScaleReply(scaling_id=scaling.id, message=text)
 
     async def _dry_run(self, scaling: Scaling) -> pb.ScaleReply:
         job = self._job

@@ -18,7 +18,7 @@ import tensorflow as tf
 from deeprec_ext.elastic.agent.inputs import Inputs, Source, Ticket
 from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 from deeprec_ext.elastic.session.restarting import Restart
-from deeprec_ext.errors import RefusedError
+from deeprec_ext.errors import RefusedError, one_line
 from deeprec_ext.graph import Feed
 
 log = logging.getLogger("deeprec_ext")
@@ -177,7 +177,7 @@ class Run:
             elif isinstance(error, tf.errors.OutOfRangeError):
                 self.goes_on = source.unused(ticket) or self._early(source) or self.goes_on
             elif isinstance(error, tf.errors.OpError) and "IteratorGetNext" in str(error):
-                source.broken(ticket, str(error).splitlines()[0])
+                source.broken(ticket, one_line(error))
             else:
                 source.failed(ticket)
         self._tickets.clear()

@@ -323,7 +323,10 @@ class PlacedSession:
         thread.start()
         thread.join(timeout_seconds)
         if thread.is_alive():
-            log.info("closing a session takes more than %.0f s; it is left behind", timeout_seconds)
+            log.info(
+                "closing a session that nobody uses any more takes more than %.0f s (a PS of it does not answer, or its input "
+                "does not end): it is left behind, and training goes on", timeout_seconds
+            )  # fmt: skip
             self.leak()
             return False
         return True

@@ -45,7 +45,7 @@ from deeprec_ext.elastic.trainer.noticing import Noticing
 from deeprec_ext.elastic.trainer.plain import Watch
 from deeprec_ext.elastic.trainer.reporting import Reporter
 from deeprec_ext.elastic.trainer.trainer_gazer import TrainerGazer
-from deeprec_ext.errors import DeepRecError
+from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.layout import Names
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -172,7 +172,7 @@ class Trainer:
     def next_view(self, error: Exception, failed: Wanted) -> bool:
         lost = isinstance(error, LOST)
         if lost:
-            log.warning("a step failed: %s", str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
+            log.warning("a step failed: %s", one_line(error))
             trouble = pb.PsTrouble(
                 tasks=unreachable(error), error=str(error)[:500], epoch=self._cluster.epoch, step=self.clock.global_step
             )

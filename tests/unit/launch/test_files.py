@@ -192,7 +192,7 @@ def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_pat
 def test_settings_are_typed_and_named():
     settings = Settings(**values_given(map(split_setting, ["heartbeat_seconds=2", "verify-copies=true"])))
     assert (settings.heartbeat_seconds, settings.verify_copies) == (2.0, True)
-    with pytest.raises(UsageError, match="no such setting; there are heartbeat_seconds"):
+    with pytest.raises(UsageError, match="no such setting; did you mean heartbeat_seconds"):
         values_given([("heartbeat", "1")])
     with pytest.raises(UsageError, match="must be a whole number"):
         values_given([("restarts_max", "many")])
