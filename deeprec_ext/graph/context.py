@@ -19,7 +19,7 @@ class Context:
     """name of a variable on the PS (its shared name) -> name of the bitmap in which writes to it are marked."""
 
     swaps: int = 0
-    """How many sessions this process prepared before; > 0 is mixed into the seeds of random ops."""
+    """How many sessions this process prepared before, since training began; > 0 is mixed into the seeds of random ops."""
 
     dedup: str = "auto"
     """Look up unique ids only: auto (where it pays), on (wherever it can), off."""

@@ -6,6 +6,8 @@ and dataset functions are left alone: their sequences live outside the session.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -39,25 +41,28 @@ class Seeds:
         return context.swaps > 0
 
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
-        changed = _mix(rewriting.definition, rewriting.context.swaps)
-        return changed, f"swap {rewriting.context.swaps}"
+        swaps = rewriting.context.swaps
+        return _mix(rewriting.definition, lambda name: swaps), f"swap {swaps}"
 
 
-def seed_apart(definition: GraphDef, number: int) -> None:
+def seed_apart(definition: GraphDef, before: Counter[str], earlier: int = 0) -> None:
     """Changes the graph: so that several sessions of one view, which have generators of their own, do not draw the same.
 
     Args:
-      number: of the session, from 1 on; number 0 draws as the graph says.
+      before: how many such graphs had each random op, by its name; counts this one.
+      earlier: sessions that have all of them, before the first of these graphs. What nobody has drawn from draws as the graph
+        says.
     """
-    _mix(definition, number << 16)  # no job has so many swaps
+    _mix(definition, lambda name: (before[name] + earlier) << 16)  # no job has so many swaps
+    before.update(node.name for node in definition.node if seeded(node.op))
 
 
-def _mix(definition: GraphDef, swaps: int) -> int:
+def _mix(definition: GraphDef, number: Callable[[str], int]) -> int:
     changed = 0
     for node in definition.node:
         if seeded(node.op):
             seed, seed2 = node.attr["seed"].i, node.attr["seed2"].i
-            if seed or seed2:
+            if (seed or seed2) and (swaps := number(node.name)):
                 node.attr["seed2"].i = mixed(seed2, swaps)
                 changed += 1
     return changed

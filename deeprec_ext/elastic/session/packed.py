@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Optional
 
@@ -67,7 +68,7 @@ class PackedRuns:
         self._sessions: dict[Run, OwnSession] = {}
         self._refused: list[OwnSession] = []
         self._left_alone: dict[Run, None] = {}  # in the order in which they came
-        self._made = earlier
+        self._earlier, self._drawn = earlier, Counter[str]()
         self._ended = False
         self.report: Report | None = None
         """Of the run that was packed with the most gain."""
@@ -123,7 +124,6 @@ class PackedRuns:
             return None
         if graph is None:
             return None
-        self._made += 1
         return OwnSession(self._target, graph=graph, config=self._config)
 
     def _graph(self, definition: bytes, run: Run) -> tf.Graph | None:
@@ -135,8 +135,7 @@ class PackedRuns:
             self.report = packed.report
         if packed.definition is None:
             return None
-        if self._made:
-            seed_apart(packed.definition, self._made)
+        seed_apart(packed.definition, self._drawn, self._earlier)
         graph = tf.Graph()
         import_definition(graph, packed.definition)
         return graph

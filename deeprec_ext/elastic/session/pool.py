@@ -157,8 +157,8 @@ class SessionPool:
         log.info("waited %.2f s for a session that was being prepared", time.monotonic() - began)
 
     def _context(self, wanted: Wanted) -> passes.Context:
-        """With names that no other copy has."""
-        self._swaps += 1
+        """With names that no other copy has, and once training has begun with draws that no other one had."""
+        self._swaps += bool(self._swaps or self._user.recurring())
         return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
 
     def _build(

@@ -1,10 +1,12 @@
 """Placement, seeds, and the list of passes itself."""
 
+from collections import Counter
+
 import pytest
 import tensorflow as tf
 
 from deeprec_ext import errors
-from deeprec_ext.graph import Context, register_pass, registered_passes, rewrite, unregister_pass
+from deeprec_ext.graph import Context, register_pass, registered_passes, rewrite, seed_apart, unregister_pass
 
 v1 = tf.compat.v1
 
@@ -85,6 +87,22 @@ def test_seeds_change_with_each_swap_and_only_where_there_is_a_seed(setter):
             assert len({plain[name], one[name], two[name]}) == 3 and one == seeds(1)
         else:
             assert plain[name] == one[name] == two[name] == (0, 0)
+
+
+def test_of_several_sessions_of_a_view_each_op_draws_apart_from_where_it_was_before(setter):
+    graph_def, before = small_graph(setter), Counter()
+
+    def seeds(earlier=0):
+        copy = tf.compat.v1.GraphDef.FromString(graph_def.SerializeToString())
+        seed_apart(copy, before, earlier)
+        return {n.name: n.attr["seed2"].i for n in copy.node if "seed2" in n.attr and n.attr["seed2"].i}
+
+    original = {n.name: n.attr["seed2"].i for n in graph_def.node if "seed2" in n.attr and n.attr["seed2"].i}
+    assert original and seeds() == original
+    again = seeds()
+    assert again.keys() == original.keys() and not any(again[name] == original[name] for name in again)
+    before.clear()
+    assert seeds(earlier=1) == again
 
 
 class Counting:

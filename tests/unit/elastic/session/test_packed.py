@@ -156,6 +156,28 @@ def test_two_packed_runs_do_not_draw_the_same_numbers():
         session.close()
 
 
+@pytest.mark.parametrize("pack", ["on", "off"])
+def test_until_a_change_a_seeded_op_draws_what_it_draws_without_us(pack):
+    """Also where the graph has grown, and other runs were made, before training begins."""
+    cluster = LocalCluster(1)
+    with tf.Graph().as_default() as graph:
+        train, loss = build()
+        host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        host.pack = pack
+        session = elastic(host, graph)
+        session.run(v1.report_uninitialized_variables())
+        session.run(loss.graph.get_tensor_by_name("m/table0/Initializer/random_uniform/RandomUniform:0"))
+        with v1.device("/job:chief/task:0"):
+            fetched = tf.identity(next(
+                op.outputs[0] for op in graph.get_operations() if op.type == "RandomUniform" and "dropout" in op.name
+            ))  # fmt: skip
+        drawn = [session.run([train, fetched])[1] for _ in range(5)]
+        session.close()
+    with tf.Graph().as_default(), v1.Session() as stock:
+        plain = v1.random_uniform(drawn[0].shape, seed=7)
+        np.testing.assert_array_equal(drawn, [stock.run(plain) for _ in range(5)])
+
+
 def packed_of(session, train):
     placed = session.pool.present
     return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
