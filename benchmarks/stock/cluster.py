@@ -20,7 +20,7 @@ TIED = (sys.executable, "-I", "-S", str(ROOT / "deeprec_ext" / "launch" / "roles
 """Then the pid of this process, then a program: it dies with us, whatever we die of."""
 
 
-def _addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     """Free ports; all are held until the last one is known, so that they differ."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -74,7 +74,7 @@ def cluster(
     ps: int, workers: int, command: Sequence[str], logs: Path, environment: dict[str, str]
 ) -> Iterator[Cluster]:
     """`ps` servers, a chief and `workers` workers beside it. All are dead when the context ends."""
-    addresses = _addresses(ps + 1 + workers)
+    addresses = free_addresses(ps + 1 + workers)
     members = {"ps": addresses[:ps], "chief": addresses[ps : ps + 1]}
     if workers:
         members["worker"] = addresses[ps + 1 :]

@@ -1,0 +1,269 @@
+"""Sums that survive: each step of training sums what all members have, whoever comes, goes, hangs or dies meanwhile.
+
+A member that waits in a sum when its generation ends does not lose its step: it goes into the next generation with what it has
+to give, and sums that there. Members may have come to differ by one step, where one had its sum and another had not: the result
+of the last step is kept, and who has not had it gets it, bit for bit. Who is new, or was left out while it hung, gets the state
+of one that is there. So nobody computes a step twice, and what was applied anywhere is applied everywhere.
+
+Which result of a step counts is told by the number of the generation that summed it: a member that hung may come back with one
+that the others never had, and have summed again without it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from deeprec_ext.allreduce.meeting import Listener, Waiting, join
+from deeprec_ext.allreduce.ring import Array, LostError, Ring
+from deeprec_ext.errors import ProtocolError
+
+JOIN_SECONDS = 60.0
+"""For all members of a generation to find each other; its end ends the wait, too."""
+_LENGTH = struct.Struct("!q")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The members of one ring.
+
+    Attributes:
+      number: grows; rank: this member's place; addresses: host and port of all, in the order of the ring; secret: what only
+        members know.
+    """
+
+    number: int
+    rank: int
+    addresses: tuple[tuple[str, int], ...]
+    secret: bytes
+
+
+class Generations(Protocol):
+    """Where generations come from."""
+
+    def after(self, number: int, trouble: str) -> Generation:
+        """The newest that this member is in, once there is one that is newer. Raises DeepRecError where none will come.
+
+        Args:
+          trouble: why the one of that number is of no use here any more; empty at the beginning.
+        """
+
+    def over(self, number: int) -> bool:
+        """Whether there is a newer one."""
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """`told` is called, in whatever thread, when there is a newer one."""
+
+
+class State(Protocol):
+    """What a newcomer needs: all that steps leave behind and that is alike on all members."""
+
+    def take(self) -> Sequence[Array]:
+        """Arrays of any shape and type, always the same ones in the same order."""
+
+    def put(self, arrays: Sequence[Array]) -> None:
+        """What another member has taken. Raises ProtocolError where the models are not alike."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What a step's sum brought.
+
+    Attributes:
+      arrays: shaped as they were given: the mean of all that was given, by weight; zero where there was no weight.
+      weight: of all together; step: its number, from 1; counted: whether what this member gave is in it.
+    """
+
+    arrays: list[Array]
+    weight: float
+    step: int
+    counted: bool
+
+
+@dataclass(frozen=True)
+class _Result:
+    flat: Array
+    step: int
+    number: int  # of the generation that summed it
+    before: int  # of the one that summed the step before
+
+
+class Summing:
+    """One member's sums, asked for by one thread.
+
+    Args:
+      state: of this member. It is taken and put within `sum`, by the thread that calls it: as the last step has left it.
+    """
+
+    def __init__(self, listener: Listener, generations: Generations, state: State) -> None:
+        self._listener, self._generations, self._state = listener, generations, state
+        self._ring: Ring | None = None
+        self._number, self._trouble = -1, ""
+        self._last: _Result | None = None
+        self._rooms: list[Array] = []  # two: for the result of the last step and for the next one
+        self._gave_in = -1  # the generation in which this step was given last
+        self._is_new = True
+        generations.watch(self._look)
+
+    @property
+    def step(self) -> int:
+        """The last one whose sum is here; 0 before the first, -1 before this member has any state."""
+        return self._last.step if self._last is not None else -1
+
+    def sum(self, arrays: Sequence[Array], weight: float) -> Summed:
+        """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
+
+        What a newcomer gives does not count, for it was computed with another state.
+
+        Args:
+          arrays: of one floating type, alike on all members; they stay as they are.
+          weight: of what is given, for example its number of records.
+        """
+        self._gave_in, self._is_new = -1, self._last is None
+        while True:
+            try:
+                result = self._enter(arrays)
+                if result is None:
+                    result = self._summed(arrays, 0.0 if self._is_new else weight)
+            except LostError as error:
+                self._leave(str(error))
+            else:
+                self._last = result
+                return self._given(result, arrays)
+
+    def close(self) -> None:
+        """The others get what they still need of this member, and go on without it."""
+        if self._ring is not None:
+            self._ring.leave()
+            self._ring = None
+
+    # ------------------------------------------------------------------------------------------------ sums
+
+    def _summed(self, arrays: Sequence[Array], weight: float) -> _Result:
+        ring, last = self._ring, self._last
+        assert ring is not None and last is not None
+        flat, at = self._room(arrays), 0
+        for one in arrays:
+            if weight:
+                np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
+            else:
+                flat[at : at + one.size] = 0  # and not 0 times what may be no number
+            at += one.size
+        flat[at] = weight
+        self._gave_in = self._number
+        ring.sum(flat)
+        return _Result(flat, last.step + 1, self._number, last.number)
+
+    def _given(self, result: _Result, arrays: Sequence[Array]) -> Summed:
+        found: list[Array] = []
+        total, at = float(result.flat[-1]), 0
+        for one in arrays:
+            part = result.flat[at : at + one.size].reshape(one.shape)
+            found.append(np.divide(part, total) if total else np.zeros_like(part))
+            at += one.size
+        counted = result.number == self._gave_in and not self._is_new
+        return Summed(found, total, result.step, counted)
+
+    def _room(self, arrays: Sequence[Array]) -> Array:
+        size, dtype = sum(one.size for one in arrays) + 1, arrays[0].dtype
+        last = self._last.flat if self._last is not None else None
+        self._rooms = [one for one in self._rooms if (one.size, one.dtype) == (size, dtype)]
+        for one in self._rooms:
+            if one is not last:
+                return one
+        self._rooms.append(np.empty(size, dtype))
+        return self._rooms[-1]
+
+    # ------------------------------------------------------------------------------------------------ generations
+
+    def _look(self) -> None:
+        ring = self._ring
+        if ring is not None and self._generations.over(self._number):
+            ring.give_up()
+
+    def _leave(self, trouble: str) -> None:
+        self._trouble = trouble
+        if self._ring is not None:
+            log.info("generation %d is over here: %s", self._number, trouble)
+            self._ring.give_up()
+            self._ring.leave()
+            self._ring = None
+
+    def _enter(self, arrays: Sequence[Array]) -> _Result | None:
+        """This member is in a ring, and has what the others have; a result: of the step that it asks for, which is over."""
+        if self._ring is not None:
+            if self._generations.over(self._number):  # of a ring of one nobody would hear it otherwise
+                raise LostError("another generation has begun")
+            return None
+        generation = self._generations.after(self._number, self._trouble)
+        self._number = number = generation.number
+        wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
+        self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
+        if self._generations.over(number):  # it was told before there was anything to give up
+            raise LostError("another generation has begun")
+        return self._meet(self._ring, arrays)
+
+    def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
+        """What everybody has, and what who needs. All do the same with the same that was told."""
+        size, last = sum(one.size for one in arrays) + 1, self._last
+        mine = (last.step, last.number, last.before, last.flat.size) if last is not None else (-1, -1, -1, 0)
+        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, size)).encode())]
+        if len({sizes for *_, sizes in told}) > 1:
+            raise ProtocolError(
+                f"members sum {sorted(sizes for *_, sizes in told)} numbers: their models are not alike"
+            )
+        best = max(told)
+        source, (step, number, before, kept, _) = told.index(best), best
+        begins = step < 0  # the state of the first is everybody's
+        same = [one[:3] == best[:3] and (not begins or rank == source) for rank, one in enumerate(told)]
+        late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
+        result = None
+        if any(late):
+            flat = last.flat if last is not None and mine == best[:4] else self._room(arrays)
+            ring.hand_on(flat, source)
+            result = _Result(flat, step, number, before)
+        if not all(is_same or is_late for is_same, is_late in zip(same, late)):
+            takes = not same[ring.rank] and not late[ring.rank]
+            self._hand_on_state(ring, source, takes=takes)
+            self._is_new = self._is_new or takes
+            if takes or begins:
+                self._last = result or _Result(np.empty(0), max(step, 0), number, before)
+        if begins:
+            self._is_new = not same[ring.rank]
+            self._last = self._last or _Result(np.empty(0), 0, number, before)
+        return result if late[ring.rank] else None
+
+    def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> None:
+        """The state of one to all that are new; the others are on its way."""
+        arrays: list[Array] = []
+        if ring.rank == source:
+            arrays = [np.array(one, order="C") for one in self._state.take()]
+        kinds = json.dumps([(one.dtype.str, one.shape, zlib.crc32(_bytes(one))) for one in arrays]).encode()
+        length = np.frombuffer(bytearray(_LENGTH.pack(len(kinds))), np.uint8)
+        ring.hand_on(length, source)
+        text = np.empty(_LENGTH.unpack(length.tobytes())[0], np.uint8)
+        if ring.rank == source:
+            text[:] = np.frombuffer(kinds, np.uint8)
+        ring.hand_on(text, source)
+        for place, (kind, shape, check) in enumerate(json.loads(text.tobytes())):
+            one = arrays[place] if ring.rank == source else np.empty(shape, np.dtype(kind))
+            ring.hand_on(_bytes(one), source)
+            if takes:
+                if zlib.crc32(_bytes(one)) != check:
+                    raise ProtocolError(f"array {place} of the state has not come as it was sent")
+                arrays.append(one)
+        if takes:
+            self._state.put(arrays)
+
+
+def _bytes(array: Array) -> Any:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,301 @@
+"""Sums that go on while members come, go, hang and die."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeprec_ext.allreduce import ring as rings
+from deeprec_ext.allreduce.meeting import Listener
+from deeprec_ext.allreduce.summing import Summed, Summing
+from deeprec_ext.errors import ProtocolError
+from tests.unit.allreduce.members import DEADLINE, Coordinator, GoneError, Told, all_of, call
+
+SIZE = 300
+
+
+class Member:
+    """Trains in a thread of its own; its state is what `take` and `put` say. `step_seconds`: of computing a gradient."""
+
+    def __init__(self, coordinator: Coordinator, name: str, size: int = SIZE) -> None:
+        self.name, self.told, self.listener = name, Told(coordinator, name), Listener()
+        self.weights, self.moments = np.random.RandomState(zlib.crc32(name.encode())).randn(2, size).astype(np.float32)
+        self.applied = np.zeros((), np.int64)
+        self.summing = Summing(self.listener, self.told, self)
+        self.may, self.got = threading.Event(), threading.Event()
+        self.may.set()
+        self.digests: dict[int, int] = {}
+        self.sums: list[Summed] = []
+        self.gave: dict[int, float] = {}
+        self.received = 0
+        self.error: BaseException | None = None
+        self.thread = call(self.run)
+
+    def take(self) -> Sequence[Any]:
+        return [self.weights, self.moments, self.applied]
+
+    def put(self, arrays: Sequence[Any]) -> None:
+        self.weights, self.moments, self.applied = arrays
+        self.received += 1
+        self.digests.clear()  # what it had may be of a branch that the others have not followed
+
+    def run(self) -> None:
+        try:
+            while True:
+                self.step()
+        except GoneError:
+            pass
+        except BaseException as error:  # the test says which
+            self.error = error
+        finally:
+            self.summing.close()
+            self.listener.close()
+
+    def step(self) -> None:
+        self.may.wait(DEADLINE)
+        weight = 1.0 + zlib.crc32(f"{self.name}{self.summing.step}".encode()) % 4
+        gradient = np.sin(self.weights * weight), np.cos(self.moments).reshape(2, -1)
+        found = self.summing.sum(gradient, weight)
+        self.moments = 0.9 * self.moments + found.arrays[0]
+        self.weights = self.weights - 0.01 * (self.moments + found.arrays[1].reshape(-1))
+        self.applied = self.applied + 1
+        assert self.applied == found.step  # none is applied twice, none left out
+        self.digests[found.step] = zlib.crc32(self.weights.tobytes() + self.moments.tobytes())
+        self.sums.append(found)
+        if found.counted:
+            self.gave[found.step] = weight
+
+    def kill(self) -> None:
+        """As the kernel closes the connections of a process that is gone."""
+        self.told.dead = True
+        ring = self.summing._ring
+        if ring is not None:
+            ring.give_up()
+        self.listener.close()
+
+
+class Job:
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        self.members: dict[str, Member] = {}
+        self.all: list[Member] = []
+
+    def add(self, *names: str, size: int = SIZE) -> None:
+        for name in names:
+            self.members[name] = Member(self.coordinator, name, size)
+            self.all.append(self.members[name])
+
+    def announce(self, without: Sequence[str] = ()) -> None:
+        self.coordinator.announce({
+            name: one.listener.port for name, one in self.members.items() if name not in without
+        })  # fmt: skip
+
+    def until_trained(self, steps: int = 3, without: Sequence[str] = ()) -> int:
+        """All of these have made so many steps more; returns the last."""
+        there = [one for name, one in self.members.items() if name not in without]
+        goal = max(one.summing.step for one in there) + steps
+
+        def reached() -> bool:
+            assert not any(one.error for one in there), [one.error for one in there]
+            return all(max(one.digests, default=-1) >= goal for one in there)
+
+        until(reached)
+        for step in set().union(*(one.digests for one in there)):  # the same step is the same state, to the bit
+            found = {one.name: one.digests[step] for one in there if step in one.digests}
+            assert len(set(found.values())) <= 1, (step, found)
+        return goal
+
+    def end(self) -> None:
+        self.coordinator.end()
+        for one in self.all:
+            one.may.set()
+            ring = one.summing._ring
+            if ring is not None:
+                ring.give_up()
+        for one in self.all:
+            one.thread.join(DEADLINE)
+            assert not one.thread.is_alive()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def job() -> Any:
+    made = Job()
+    yield made
+    made.end()
+
+
+def test_all_begin_with_the_state_of_the_first_and_stay_equal(job: Job) -> None:
+    job.add("a", "b", "c")
+    job.announce()
+    job.until_trained(10)
+    assert [one.received for one in job.all] == [0, 1, 1]
+    first = {one.name: one.sums[0].counted for one in job.all}
+    assert first == {
+        "a": True,
+        "b": False,
+        "c": False,
+    }  # who has received a state has given what was computed with another
+
+
+def test_the_mean_is_by_weight_and_whose_weight_is_nothing_gives_nothing() -> None:
+    job = Job()
+    told = [Told(job.coordinator, name) for name in "abc"]
+    listeners = [Listener() for _ in told]
+
+    class Nothing:
+        def take(self) -> list[Any]:
+            return []
+
+        def put(self, arrays: Any) -> None:
+            pass
+
+    sums = [Summing(*pair, Nothing()) for pair in zip(listeners, told)]
+    job.coordinator.announce({name: one.port for name, one in zip("abc", listeners)})
+    zeros = [np.zeros(2, np.float32)]
+    all_of([lambda one=one: one.sum(zeros, 1.0) for one in sums])
+    given = [(np.float32([1, 2]), 1.0), (np.float32([4, 5]), 2.0), (np.float32([np.nan, np.inf]), 0.0)]
+    found = all_of([lambda one=one, pair=pair: one.sum([pair[0]], pair[1]) for one, pair in zip(sums, given)])
+    for one in found:
+        np.testing.assert_array_equal(one.arrays[0], np.float32([3, 4]))
+        assert (one.weight, one.step, one.counted) == (3.0, 2, True)
+    for one in all_of([lambda one=one: one.sum([np.float32([np.nan, 1])], 0.0) for one in sums]):
+        np.testing.assert_array_equal(one.arrays[0], np.float32([0, 0]))
+    for one in (*sums, *listeners):
+        one.close()
+
+
+def test_who_comes_has_what_the_others_have_and_who_goes_leaves_it(job: Job) -> None:
+    job.add("a")
+    job.announce()
+    job.until_trained()
+    job.add("b", "c")
+    job.announce()
+    job.until_trained()
+    assert job.members["b"].sums[0].step > 3 and not job.members["b"].sums[0].counted
+    gone = job.members.pop("a")
+    job.announce()
+    job.until_trained()
+    steps = [one.step for one in job.members["b"].sums]
+    assert steps == list(range(steps[0], steps[-1] + 1)) and job.members["b"].received == 1
+    gone.kill()
+
+
+def test_a_member_that_dies_costs_no_step(job: Job) -> None:
+    job.add("a", "b", "c", "d")
+    job.announce()
+    job.until_trained()
+    for name in ("b", "a"):
+        job.members.pop(name).kill()
+        until(lambda: bool(job.coordinator.troubles))
+        job.announce()
+        job.until_trained()
+    for one in job.members.values():
+        assert one.received <= 1 and [found.step for found in one.sums] == list(range(1, len(one.sums) + 1))
+
+
+def test_what_all_give_is_all_that_counts(job: Job) -> None:
+    job.add("a", "b")
+    job.announce()
+    job.until_trained()
+    job.add("c")
+    job.announce()
+    last = job.until_trained(20)
+    for found in job.members["a"].sums:
+        if found.step < last:
+            assert found.weight == sum(one.gave.get(found.step, 0.0) for one in job.all), found.step
+
+
+def test_who_was_left_out_while_it_hung_takes_the_state_of_the_others(job: Job) -> None:
+    job.add("a", "b", "c")
+    job.announce()
+    job.until_trained()
+    job.members["b"].may.clear()
+    time.sleep(0.05)
+    job.announce(without=["b"])
+    job.until_trained(10, without=["b"])
+    job.members["b"].may.set()
+    job.announce()
+    job.until_trained()
+    assert [one.received for one in job.all] == [0, 2, 1]
+
+
+def test_a_result_that_only_one_had_when_it_was_left_out_is_not_followed(job: Job) -> None:
+    """The others have summed that step again, without it."""
+    job.add("a", "b", "c")
+    job.announce()
+    job.until_trained()
+    hung = job.members["b"]
+    hung.may.clear()
+    until(lambda: hung.summing.step == min(one.summing.step for one in job.all))
+    time.sleep(0.1)
+    last = hung.summing._last
+    assert last is not None
+    hung.summing._last = type(last)(last.flat + 1, last.step + 1, last.number, last.number)  # it alone had it
+    hung.applied = hung.applied + 1
+    job.announce(without=["b"])
+    until(lambda: job.members["a"].summing.step >= last.step + 1)
+    job.members["a"].may.clear()
+    job.announce()
+    hung.may.set()
+    job.members["a"].may.set()
+    job.until_trained()
+    assert hung.received == 2
+
+
+def test_models_that_are_not_alike_are_told(job: Job) -> None:
+    job.add("a")
+    job.add("b", size=SIZE + 2)
+    job.announce()
+    until(lambda: all(one.error for one in job.all))
+    for one in job.all:
+        assert isinstance(one.error, ProtocolError) and "not alike" in str(one.error)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_all_have_the_same_to_the_bit(seed: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings, "PIECE_BYTES", 256)
+    chance, names = random.Random(seed), iter(f"m{number}" for number in range(1000))
+    job.add(next(names), next(names))
+    job.announce()
+    job.until_trained()
+    top = 0
+    for _ in range(25):
+        what = chance.choice(["add", "add", "leave", "kill", "hang", "nothing", "twice"])
+        there = list(job.members)
+        victim = chance.choice(there)
+        if what == "add" and len(there) < 6:
+            job.add(next(names))
+        elif what in ("leave", "kill") and len(there) > 1:
+            if what == "leave":  # it is told with the others, in the midst of whatever it does
+                gone = job.members.pop(victim)
+                job.announce()
+                gone.told.dead = True
+            else:
+                job.members.pop(victim).kill()
+                time.sleep(chance.choice([0, 0.002, 0.02]))
+        elif what == "hang" and len(there) > 1:
+            job.members[victim].may.clear()
+            job.announce(without=[victim])
+            job.until_trained(chance.randrange(4), without=[victim])
+            job.members[victim].may.set()
+        elif what == "twice":
+            job.announce()
+            time.sleep(chance.choice([0, 0.001, 0.004]))
+        job.announce()
+        now = job.until_trained(chance.randrange(1, 5))
+        assert now > top  # steps never go back
+        top = now
