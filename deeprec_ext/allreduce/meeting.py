@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import logging
 import socket
 import struct
 import threading
@@ -12,16 +14,14 @@ from collections.abc import Callable, Sequence
 
 from deeprec_ext.allreduce.ring import LostError, Ring
 
-HELLO = struct.Struct("!8sqi32s")
-_MAGIC = b"deeprecR"
+_HELLO, _MAGIC = struct.Struct("!8sqi32s"), b"deeprecR"
 HELLO_SECONDS = 5.0
+GREETED_MAX = 64
+"""Who has connected and not yet said who it is."""
 WAITING_MAX = 64
 """Connections that nobody has asked for yet; a generation that never came leaves one."""
-BUFFER_BYTES = 4 << 20
 
-
-def _proof(secret: bytes, generation: int, rank: int) -> bytes:
-    return hmac.digest(secret, struct.pack("!qi", generation, rank), "sha256")
+log = logging.getLogger(__name__)
 
 
 class Waiting:
@@ -50,77 +50,87 @@ class Listener:
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        self._server = socket.create_server((host, 0), backlog=16)
+        self._server = socket.create_server((host, 0), backlog=GREETED_MAX)
         self.port: int = self._server.getsockname()[1]
-        self._came: OrderedDict[tuple[int, int], tuple[socket.socket, bytes]] = OrderedDict()
+        self._came: OrderedDict[bytes, socket.socket] = OrderedDict()  # by what they said, proof and all
         self._changed = threading.Condition()
+        self._greeting = threading.Semaphore(GREETED_MAX)
         self._closed = False
-        threading.Thread(target=self._listen, name="deeprec-meeting", daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, name="deeprec-meeting", daemon=True)
+        self._thread.start()
 
     def take(self, generation: int, rank: int, secret: bytes, wait: Waiting) -> socket.socket:
         """The connection of the member `rank` for this generation. Raises LostError."""
+        hello = said(generation, rank, secret)
         with self._changed:
-            while True:
-                found = self._came.pop((generation, rank), None)
-                if found is not None:
-                    connection, proof = found
-                    if hmac.compare_digest(proof, _proof(secret, generation, rank)):
-                        connection.settimeout(None)
-                        return connection
-                    connection.close()
+            while (found := self._came.pop(hello, None)) is None:
                 if self._closed:
                     raise LostError("the listener is closed")
                 wait.look()
                 self._changed.wait(0.05)
+        found.settimeout(None)
+        return found
 
     def close(self) -> None:
         self._closed = True
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who accepts
         self._server.close()
+        self._thread.join()
         with self._changed:
             came, self._came = self._came, OrderedDict()
             self._changed.notify_all()
-        for connection, _ in came.values():
+        for connection in came.values():
             connection.close()
 
     def _listen(self) -> None:
         while not self._closed:
+            connection = None
             try:
                 connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(connection,), name="deeprec-meeting", daemon=True).start()
+                self._greeting.acquire()  # who says nothing is in the way for no longer than HELLO_SECONDS
+                threading.Thread(target=self._greet, args=(connection,), name="deeprec-meeting", daemon=True).start()
+            except (OSError, RuntimeError) as error:  # no more files, or threads, at the moment
+                if connection is not None:
+                    self._greeting.release()
+                    connection.close()
+                if not self._closed:
+                    log.warning("a member could not be let in: %s", error)
+                    time.sleep(0.05)
 
     def _greet(self, connection: socket.socket) -> None:
+        hello, end, old = b"", time.monotonic() + HELLO_SECONDS, None
         try:
-            connection.settimeout(HELLO_SECONDS)
             prepare(connection)
-            text = b""
-            while len(text) < HELLO.size:
-                more = connection.recv(HELLO.size - len(text))
+            while len(hello) < _HELLO.size:
+                connection.settimeout(max(0.001, end - time.monotonic()))
+                more = connection.recv(_HELLO.size - len(hello))
                 if not more:
-                    raise OSError
-                text += more
+                    break
+                hello += more
         except OSError:
-            connection.close()
-            return
-        magic, generation, rank, proof = HELLO.unpack(text)
-        if magic != _MAGIC:
-            connection.close()
-            return
+            hello = b""
+        finally:
+            self._greeting.release()
         with self._changed:
-            before = self._came.pop((generation, rank), None)
-            self._came[generation, rank] = connection, proof
-            old = self._came.popitem(last=False)[1][0] if len(self._came) > WAITING_MAX else None
-            self._changed.notify_all()
-        for one in (before and before[0], old):
-            if one:
-                one.close()
+            if self._closed or len(hello) < _HELLO.size or not hello.startswith(_MAGIC) or hello in self._came:
+                old = connection
+            else:
+                self._came[hello] = connection
+                old = self._came.popitem(last=False)[1] if len(self._came) > WAITING_MAX else None
+                self._changed.notify_all()
+        if old is not None:
+            old.close()
+
+
+def said(generation: int, rank: int, secret: bytes) -> bytes:
+    """By the member `rank` to the next one: that it belongs to this generation, and the proof."""
+    proof = hmac.digest(secret, struct.pack("!qi", generation, rank), "sha256")
+    return _HELLO.pack(_MAGIC, generation, rank, proof)
 
 
 def prepare(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        connection.setsockopt(socket.SOL_SOCKET, which, BUFFER_BYTES)
 
 
 def join(
@@ -141,16 +151,16 @@ def join(
             wait.look()
             try:
                 after = socket.create_connection(addresses[(rank + 1) % size], timeout=HELLO_SECONDS)
+                prepare(after)
+                after.sendall(said(generation, rank, secret))
             except OSError:
+                if after is not None:
+                    after.close()
+                after = None
                 time.sleep(0.02)  # it may be on its way here
-        prepare(after)
-        try:
-            after.sendall(HELLO.pack(_MAGIC, generation, rank, _proof(secret, generation, rank)))
-        except OSError as error:
-            raise LostError(f"the next member is lost: {error}") from None
         after.settimeout(None)
         return Ring(rank, size, after, listener.take(generation, (rank - 1) % size, secret, wait))
-    except LostError:
+    except BaseException:
         if after is not None:
             after.close()
         raise

@@ -25,6 +25,7 @@ from deeprec_ext.allreduce.meeting import Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
 from deeprec_ext.errors import ProtocolError
 
+WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
 _LENGTH = struct.Struct("!q")
@@ -81,12 +82,15 @@ class Summed:
     Attributes:
       arrays: shaped as they were given: the mean of all that was given, by weight; zero where there was no weight.
       weight: of all together; step: its number, from 1; counted: whether what this member gave is in it.
+      followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
+        left out, and the others have summed that step again. So what was trained is known when the next sum is there.
     """
 
     arrays: list[Array]
     weight: float
     step: int
     counted: bool
+    followed: bool
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,9 @@ class Summing:
         self._number, self._trouble = -1, ""
         self._last: _Result | None = None
         self._rooms: list[Array] = []  # two: for the result of the last step and for the next one
-        self._gave_in = -1  # the generation in which this step was given last
-        self._is_new = True
+        self._gave_in: set[int] = set()  # generations to which this step was given
+        self._is_new, self._followed = True, True
+        self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         generations.watch(self._look)
 
     @property
@@ -125,10 +130,15 @@ class Summing:
         What a newcomer gives does not count, for it was computed with another state.
 
         Args:
-          arrays: of one floating type, alike on all members; they stay as they are.
+          arrays: of float32 or float64, alike on all members and in all steps; they stay as they are.
           weight: of what is given, for example its number of records.
+
+        Raises ProtocolError where this member's arrays or state are not like the others'.
         """
-        self._gave_in, self._is_new = -1, self._last is None
+        if {one.dtype for one in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+            raise ValueError(f"sums are of float32 or of float64, not of {sorted({str(one.dtype) for one in arrays})}")
+        self._gave_in.clear()
+        self._is_new, self._followed = self._last is None, True
         while True:
             try:
                 result = self._enter(arrays)
@@ -136,8 +146,13 @@ class Summing:
                     result = self._summed(arrays, 0.0 if self._is_new else weight)
             except LostError as error:
                 self._leave(str(error))
+            except BaseException as error:  # the others are not to wait for what does not come
+                self._leave(type(error).__name__)
+                raise
             else:
                 self._last = result
+                if not self._ways or self._ways[-1][1] != result.number:
+                    self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
                 return self._given(result, arrays)
 
     def close(self) -> None:
@@ -152,6 +167,8 @@ class Summing:
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat, at = self._room(arrays), 0
+        if last.flat.size not in (0, flat.size):
+            raise ProtocolError(f"{flat.size - 1} numbers are summed, and {last.flat.size - 1} in the step before")
         for one in arrays:
             if weight:
                 np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
@@ -159,7 +176,8 @@ class Summing:
                 flat[at : at + one.size] = 0  # and not 0 times what may be no number
             at += one.size
         flat[at] = weight
-        self._gave_in = self._number
+        if not self._is_new:
+            self._gave_in.add(self._number)
         ring.sum(flat)
         return _Result(flat, last.step + 1, self._number, last.number)
 
@@ -170,8 +188,7 @@ class Summing:
             part = result.flat[at : at + one.size].reshape(one.shape)
             found.append(np.divide(part, total) if total else np.zeros_like(part))
             at += one.size
-        counted = result.number == self._gave_in and not self._is_new
-        return Summed(found, total, result.step, counted)
+        return Summed(found, total, result.step, result.number in self._gave_in, self._followed)
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + 1, arrays[0].dtype
@@ -214,16 +231,20 @@ class Summing:
 
     def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        size, last = sum(one.size for one in arrays) + 1, self._last
+        kind, last = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays]).encode()), self._last
         mine = (last.step, last.number, last.before, last.flat.size) if last is not None else (-1, -1, -1, 0)
-        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, size)).encode())]
-        if len({sizes for *_, sizes in told}) > 1:
+        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind)).encode())]
+        best = max(told, key=lambda one: one[:4])  # the first of them
+        if kind != best[4]:
             raise ProtocolError(
-                f"members sum {sorted(sizes for *_, sizes in told)} numbers: their models are not alike"
+                "this member sums numbers of other shapes or types than the others: the models are not alike"
             )
-        best = max(told)
+        if any(one[4] != kind for one in told):
+            ring.leave()  # in order: it is to hear what all have said
+            raise LostError("a member sums numbers of other shapes or types, and is none of us")
         source, (step, number, before, kept, _) = told.index(best), best
         begins = step < 0  # the state of the first is everybody's
+        number = self._number if begins else number  # two beginnings are not the same
         same = [one[:3] == best[:3] and (not begins or rank == source) for rank, one in enumerate(told)]
         late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
         result = None
@@ -233,28 +254,35 @@ class Summing:
             result = _Result(flat, step, number, before)
         if not all(is_same or is_late for is_same, is_late in zip(same, late)):
             takes = not same[ring.rank] and not late[ring.rank]
-            self._hand_on_state(ring, source, takes=takes)
-            self._is_new = self._is_new or takes
-            if takes or begins:
+            ways = self._hand_on_state(ring, source, takes=takes)
+            if takes:
+                self._followed = self._followed and (
+                    last is None or last.step < 1 or _summed_by(ways, last.step) == last.number
+                )
+                self._is_new, self._ways = True, ways
+                self._gave_in.clear()
                 self._last = result or _Result(np.empty(0), max(step, 0), number, before)
         if begins:
             self._is_new = not same[ring.rank]
             self._last = self._last or _Result(np.empty(0), 0, number, before)
         return result if late[ring.rank] else None
 
-    def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> None:
-        """The state of one to all that are new; the others are on its way."""
+    def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> list[tuple[int, int]]:
+        """The state of one to all that are new; the others are on its way. Returns which generations have summed its steps."""
         arrays: list[Array] = []
         if ring.rank == source:
             arrays = [np.array(one, order="C") for one in self._state.take()]
-        kinds = json.dumps([(one.dtype.str, one.shape, zlib.crc32(_bytes(one))) for one in arrays]).encode()
+        kinds = json.dumps({
+            "ways": self._ways, "arrays": [(one.dtype.str, one.shape, zlib.crc32(_bytes(one))) for one in arrays]
+        }).encode()  # fmt: skip
         length = np.frombuffer(bytearray(_LENGTH.pack(len(kinds))), np.uint8)
         ring.hand_on(length, source)
         text = np.empty(_LENGTH.unpack(length.tobytes())[0], np.uint8)
         if ring.rank == source:
             text[:] = np.frombuffer(kinds, np.uint8)
         ring.hand_on(text, source)
-        for place, (kind, shape, check) in enumerate(json.loads(text.tobytes())):
+        head = json.loads(text.tobytes())
+        for place, (kind, shape, check) in enumerate(head["arrays"]):
             one = arrays[place] if ring.rank == source else np.empty(shape, np.dtype(kind))
             ring.hand_on(_bytes(one), source)
             if takes:
@@ -263,6 +291,12 @@ class Summing:
                 arrays.append(one)
         if takes:
             self._state.put(arrays)
+        return [(first, number) for first, number in head["ways"]]
+
+
+def _summed_by(ways: Sequence[tuple[int, int]], step: int) -> int:
+    """The generation that has summed it; -1: nobody knows any more."""
+    return next((number for first, number in reversed(ways) if first <= step), -1)
 
 
 def _bytes(array: Array) -> Any:

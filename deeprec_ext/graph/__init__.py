@@ -20,7 +20,7 @@ from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, to
 from deeprec_ext.graph.partitioning import Partitioning, Partitions, agree, divided_of, partition, tell_cuts, told_cuts
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
-from deeprec_ext.graph.seeds import seed_apart
+from deeprec_ext.graph.seeds import Seeded, seed_apart
 from deeprec_ext.graph.sites import Site, sites
 from deeprec_ext.graph.sources import Feed, feeds, pulls, readers, record_tensors
 from deeprec_ext.graph.spreading import TurnBySize
@@ -45,6 +45,7 @@ __all__ = [
     "Rewritten",
     "Run",
     "Saved",
+    "Seeded",
     "Site",
     "Told",
     "Training",

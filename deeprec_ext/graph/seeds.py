@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph.context import Context
 from deeprec_ext.graph.rewriting import Rewriting
@@ -18,6 +19,9 @@ from deeprec_ext.tf_private.operations import op_def
 
 _GOLDEN = 0x9E3779B1  # Knuth's multiplicative hash: consecutive swap counts get far-apart seeds
 _LARGEST = 0x7FFFFFFF
+
+Seeded = tuple[str, int, int]
+"""Of a random op: what it is, and its seeds."""
 
 
 @lru_cache(maxsize=4096)
@@ -42,27 +46,32 @@ class Seeds:
 
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
         swaps = rewriting.context.swaps
-        return _mix(rewriting.definition, lambda name: swaps), f"swap {swaps}"
+        return _mix(rewriting.definition, lambda node: swaps), f"swap {swaps}"
 
 
-def seed_apart(definition: GraphDef, before: Counter[str], earlier: int = 0) -> None:
+def seed_apart(definition: GraphDef, before: Counter[Seeded], earlier: int = 0) -> None:
     """Changes the graph: so that several sessions of one view, which have generators of their own, do not draw the same.
 
     Args:
-      before: how many such graphs had each random op, by its name; counts this one.
+      before: how many such graphs had ops of a kind and seeds (an op may have another name in each); counts this one.
       earlier: sessions that have all of them, before the first of these graphs. What nobody has drawn from draws as the graph
         says.
     """
-    _mix(definition, lambda name: (before[name] + earlier) << 16)  # no job has so many swaps
-    before.update(node.name for node in definition.node if seeded(node.op))
+    had = Counter(before)
+    before.update({_key(node) for node in definition.node if seeded(node.op)})
+    _mix(definition, lambda node: (had[_key(node)] + earlier) << 16)  # no job has so many swaps
 
 
-def _mix(definition: GraphDef, number: Callable[[str], int]) -> int:
+def _key(node: NodeDef) -> Seeded:
+    return node.op, node.attr["seed"].i, node.attr["seed2"].i
+
+
+def _mix(definition: GraphDef, number: Callable[[NodeDef], int]) -> int:
     changed = 0
     for node in definition.node:
         if seeded(node.op):
             seed, seed2 = node.attr["seed"].i, node.attr["seed2"].i
-            if (seed or seed2) and (swaps := number(node.name)):
+            if (seed or seed2) and (swaps := number(node)):
                 node.attr["seed2"].i = mixed(seed2, swaps)
                 changed += 1
     return changed

@@ -17,7 +17,7 @@ from typing import Optional
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.background import at_usual_priority
-from deeprec_ext.graph import Packed, Report, Run, is_of_packing, seed_apart
+from deeprec_ext.graph import Packed, Report, Run, Seeded, is_of_packing, seed_apart
 from deeprec_ext.tf_private.c_graph import import_definition
 from deeprec_ext.tf_private.sessions import OwnSession
 
@@ -68,7 +68,7 @@ class PackedRuns:
         self._sessions: dict[Run, OwnSession] = {}
         self._refused: list[OwnSession] = []
         self._left_alone: dict[Run, None] = {}  # in the order in which they came
-        self._earlier, self._drawn = earlier, Counter[str]()
+        self._earlier, self._drawn = earlier, Counter[Seeded]()
         self._ended = False
         self.report: Report | None = None
         """Of the run that was packed with the most gain."""

@@ -113,7 +113,7 @@ class SessionPool:
         self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._building = threading.RLock()
-        self._swaps = 0
+        self._swaps = itertools.count(1)
         self._scope = f"deeprec_ext/{next(_numbers)}/"  # two graphs of a process may call their iterators alike
 
     # -- the training thread
@@ -135,7 +135,7 @@ class SessionPool:
             if fresh is None:
                 started = time.monotonic()
                 with causes.during(SESSION):
-                    fresh = self._build(wanted, exported, quick=self.present is not None and _dear(exported))
+                    fresh = self._build(wanted, exported, quick=self.present is not None and _dear(exported), here=True)
                 if self.present is not None:
                     log.info("built a session between two runs, in %.2f s", time.monotonic() - started)
             old = self._install(fresh, wanted)
@@ -156,18 +156,20 @@ class SessionPool:
                 under_way.ended.wait(HURRY_SECONDS)
         log.info("waited %.2f s for a session that was being prepared", time.monotonic() - began)
 
-    def _context(self, wanted: Wanted) -> passes.Context:
-        """With names that no other copy has, and once training has begun with draws that no other one had."""
-        self._swaps += bool(self._swaps or self._user.recurring())
-        return dataclasses.replace(wanted.context, swaps=self._swaps, resource_scope=self._scope)
+    def _context(self, wanted: Wanted, *, here: bool = False) -> passes.Context:
+        """With names that no other copy has, and draws that no other one has, but those which are made for the next run before
+        training has begun (`here`): they draw as the graph says."""
+        if here and not self._user.recurring():
+            return dataclasses.replace(wanted.context, swaps=0, resource_scope=self._scope)
+        return dataclasses.replace(wanted.context, swaps=next(self._swaps), resource_scope=self._scope)
 
     def _build(
-        self, wanted: Wanted, exported: Exported, *, quick: bool = False, at_once: bool = False
+        self, wanted: Wanted, exported: Exported, *, quick: bool = False, at_once: bool = False, here: bool = False
     ) -> PlacedSession:
-        """`at_once`: nobody waits for it, and its runs are packed when they are compiled."""
+        """`at_once`: nobody waits for it; its runs are packed when they are compiled. `here`: the next run is made in it."""
         with without_collections():
             try:
-                rewritten = passes.rewrite(exported.definition, self._context(wanted))
+                rewritten = passes.rewrite(exported.definition, self._context(wanted, here=here))
             except RefusedError as error:
                 if self._host is not None:
                     self._host.refused(str(error))

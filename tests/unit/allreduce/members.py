@@ -16,8 +16,11 @@ DEADLINE = 60.0
 
 def all_of(works: Sequence[Callable[[], T]]) -> list[T]:
     """Each in a thread of its own, at the same time."""
-    with ThreadPoolExecutor(len(works)) as pool:
+    pool = ThreadPoolExecutor(len(works))
+    try:
         return [one.result(DEADLINE) for one in [pool.submit(work) for work in works]]
+    finally:
+        pool.shutdown(wait=False)  # after an error others may wait for ever
 
 
 class GoneError(DeepRecError):

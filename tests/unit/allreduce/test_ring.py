@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deeprec_ext.allreduce import ring as rings
-from deeprec_ext.allreduce.meeting import HELLO, Listener, Waiting, join
+from deeprec_ext.allreduce.meeting import Listener, Waiting, join, said
 from deeprec_ext.allreduce.ring import LostError, Ring
 from tests.unit.allreduce.members import all_of
 
@@ -129,9 +129,13 @@ def test_what_a_member_that_leaves_still_owes_is_sent() -> None:
 
 def test_strangers_and_other_generations_are_not_let_in() -> None:
     listener = Listener()
+    true = said(1, 0, SECRET)
     calls = [
-        b"GET / HTTP/1.1\r\n\r\n" + bytes(HELLO.size),
-        HELLO.pack(b"deeprecR", 1, 0, bytes(32)),  # no proof
+        b"GET / HTTP/1.1\r\n\r\n" + bytes(len(true)),
+        true[:-32] + bytes(32),  # no proof
+        said(1, 0, b"of another one"),
+        said(2, 0, SECRET),
+        said(1, 1, SECRET),
         b"",
     ]
     callers = [socket.create_connection(("127.0.0.1", listener.port)) for _ in calls]
@@ -141,6 +145,39 @@ def test_strangers_and_other_generations_are_not_let_in() -> None:
         listener.take(1, 0, SECRET, wait(seconds=0.5))
     with pytest.raises(LostError, match="not needed any more"):
         listener.take(1, 0, SECRET, wait(over=lambda: True))
-    for caller in callers:
+    member = socket.create_connection(("127.0.0.1", listener.port))
+    member.sendall(true)
+    late = socket.create_connection(("127.0.0.1", listener.port))
+    late.sendall(calls[1])  # pushes nobody out
+    connection = listener.take(1, 0, SECRET, wait())
+    connection.sendall(b"welcome")
+    assert member.recv(7) == b"welcome"
+    for caller in (*callers, member, late, connection):
         caller.close()
+    listener.close()
+    with pytest.raises(LostError, match="closed"):
+        listener.take(1, 0, SECRET, wait())
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", listener.port))
+
+
+def test_a_listener_bears_that_it_cannot_let_somebody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a process has no more threads for a moment."""
+    listener, start = Listener(), threading.Thread.start
+    refused: list[str] = []
+
+    def refuses(thread: threading.Thread) -> None:
+        if thread.name == "deeprec-meeting" and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    first = socket.create_connection(("127.0.0.1", listener.port))
+    assert first.recv(1) == b""
+    second = socket.create_connection(("127.0.0.1", listener.port))
+    second.sendall(said(1, 0, SECRET))
+    listener.take(1, 0, SECRET, wait()).close()
+    for one in (first, second):
+        one.close()
     listener.close()

@@ -29,13 +29,16 @@ class Member:
         self.weights, self.moments = np.random.RandomState(zlib.crc32(name.encode())).randn(2, size).astype(np.float32)
         self.applied = np.zeros((), np.int64)
         self.summing = Summing(self.listener, self.told, self)
-        self.may, self.got = threading.Event(), threading.Event()
+        self.may = threading.Event()
         self.may.set()
+        self.until: int | None = None  # after this step it waits for `may`
+        self.waits = threading.Event()
         self.digests: dict[int, int] = {}
         self.sums: list[Summed] = []
         self.gave: dict[int, float] = {}
         self.received = 0
         self.error: BaseException | None = None
+        self.may_fail = False
         self.thread = call(self.run)
 
     def take(self) -> Sequence[Any]:
@@ -59,7 +62,13 @@ class Member:
             self.listener.close()
 
     def step(self) -> None:
-        self.may.wait(DEADLINE)
+        if self.summing.step == self.until:
+            self.until = None
+            self.may.clear()
+        if not self.may.is_set():
+            self.waits.set()
+            self.may.wait(DEADLINE)
+            self.waits.clear()
         weight = 1.0 + zlib.crc32(f"{self.name}{self.summing.step}".encode()) % 4
         gradient = np.sin(self.weights * weight), np.cos(self.moments).reshape(2, -1)
         found = self.summing.sum(gradient, weight)
@@ -68,6 +77,8 @@ class Member:
         self.applied = self.applied + 1
         assert self.applied == found.step  # none is applied twice, none left out
         self.digests[found.step] = zlib.crc32(self.weights.tobytes() + self.moments.tobytes())
+        if not found.followed:
+            self.gave.pop(self.sums[-1].step, None)
         self.sums.append(found)
         if found.counted:
             self.gave[found.step] = weight
@@ -121,7 +132,7 @@ class Job:
                 ring.give_up()
         for one in self.all:
             one.thread.join(DEADLINE)
-            assert not one.thread.is_alive()
+            assert not one.thread.is_alive() and (one.may_fail or one.error is None), one.error
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -199,12 +210,14 @@ def test_a_member_that_dies_costs_no_step(job: Job) -> None:
     job.announce()
     job.until_trained()
     for name in ("b", "a"):
+        job.coordinator.troubles.clear()
         job.members.pop(name).kill()
-        until(lambda: bool(job.coordinator.troubles))
+        until(lambda: len({who for who, _ in job.coordinator.troubles} & set(job.members)) == len(job.members))
         job.announce()
         job.until_trained()
     for one in job.members.values():
-        assert one.received <= 1 and [found.step for found in one.sums] == list(range(1, len(one.sums) + 1))
+        steps = [found.step for found in list(one.sums)]
+        assert one.received <= 1 and steps == list(range(1, len(steps) + 1))
 
 
 def test_what_all_give_is_all_that_counts(job: Job) -> None:
@@ -219,50 +232,98 @@ def test_what_all_give_is_all_that_counts(job: Job) -> None:
             assert found.weight == sum(one.gave.get(found.step, 0.0) for one in job.all), found.step
 
 
+def stopped(*members: Member, step: int) -> None:
+    """All wait after this step."""
+    for one in members:
+        one.until = step
+    for one in members:
+        assert one.waits.wait(DEADLINE)
+
+
 def test_who_was_left_out_while_it_hung_takes_the_state_of_the_others(job: Job) -> None:
     job.add("a", "b", "c")
     job.announce()
-    job.until_trained()
-    job.members["b"].may.clear()
-    time.sleep(0.05)
+    last = job.until_trained()
+    stopped(job.members["b"], step=last + 50)
     job.announce(without=["b"])
     job.until_trained(10, without=["b"])
     job.members["b"].may.set()
     job.announce()
     job.until_trained()
     assert [one.received for one in job.all] == [0, 2, 1]
+    assert all(one.followed for one in job.members["b"].sums), "what it had when it was left out all others had"
 
 
 def test_a_result_that_only_one_had_when_it_was_left_out_is_not_followed(job: Job) -> None:
     """The others have summed that step again, without it."""
     job.add("a", "b", "c")
     job.announce()
-    job.until_trained()
+    last = job.until_trained() + 50
     hung = job.members["b"]
-    hung.may.clear()
-    until(lambda: hung.summing.step == min(one.summing.step for one in job.all))
-    time.sleep(0.1)
-    last = hung.summing._last
-    assert last is not None
-    hung.summing._last = type(last)(last.flat + 1, last.step + 1, last.number, last.number)  # it alone had it
+    stopped(*job.all, step=last)
+    found = hung.summing._last
+    assert found is not None and found.step == last
+    hung.summing._last = type(found)(found.flat + 1, last + 1, found.number, found.number)  # it alone had it
     hung.applied = hung.applied + 1
+    hung.digests[last + 1] = 0
     job.announce(without=["b"])
-    until(lambda: job.members["a"].summing.step >= last.step + 1)
-    job.members["a"].may.clear()
+    others = [job.members["a"], job.members["c"]]
+    for one in others:
+        one.until = last + 1
+        one.may.set()
+    until(lambda: all(one.summing.step == last + 1 and one.waits.is_set() for one in others))
     job.announce()
-    hung.may.set()
-    job.members["a"].may.set()
-    job.until_trained()
-    assert hung.received == 2
-
-
-def test_models_that_are_not_alike_are_told(job: Job) -> None:
-    job.add("a")
-    job.add("b", size=SIZE + 2)
-    job.announce()
-    until(lambda: all(one.error for one in job.all))
     for one in job.all:
-        assert isinstance(one.error, ProtocolError) and "not alike" in str(one.error)
+        one.may.set()
+    job.until_trained()
+    assert hung.received == 2 and [one.step for one in hung.sums if not one.followed] == [last + 2]
+
+
+def test_two_beginnings_are_not_the_same(job: Job) -> None:
+    """Both pairs have begun, none has summed a step: one state is everybody's all the same."""
+    job.add("a", "b", "c", "d")
+    ring = rings.Ring.sum
+    may = threading.Event()
+
+    def held(self: Any, buffer: Any) -> None:
+        if not may.is_set():
+            may.wait(DEADLINE)
+            raise rings.LostError("its first sum is lost")
+        ring(self, buffer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rings.Ring, "sum", held)
+        for pair in (("a", "c"), ("b", "d")):
+            job.announce(without=[name for name in "abcd" if name not in pair])
+            until(lambda pair=pair: all(job.members[name].summing.step == 0 for name in pair))
+        job.announce()
+        may.set()
+        job.until_trained()
+    assert sorted(one.received for one in job.all) == [0, 1, 1, 2] or sum(one.received for one in job.all) >= 3
+
+
+def test_who_is_not_like_the_others_is_told_and_they_go_on(job: Job) -> None:
+    job.add("a", "b")
+    job.announce()
+    job.until_trained()
+    job.add("c", size=SIZE + 2)
+    stranger = job.members.pop("c")
+    stranger.may_fail = True
+    job.coordinator.announce({name: one.listener.port for name, one in {**job.members, "c": stranger}.items()})
+    until(lambda: stranger.error is not None)
+    assert isinstance(stranger.error, ProtocolError) and "not alike" in str(stranger.error)
+    job.announce()
+    job.until_trained()
+
+
+def test_what_cannot_be_summed_is_said() -> None:
+    job = Job()
+    job.add("a")
+    one = job.all[0]
+    for arrays in ([np.zeros(2, np.float16)], [np.zeros(2), np.zeros(2, np.float32)], []):
+        with pytest.raises(ValueError, match="float32 or of float64"):
+            Summing(one.listener, one.told, one).sum(arrays, 1.0)
+    job.end()
 
 
 @pytest.mark.parametrize("seed", range(6))

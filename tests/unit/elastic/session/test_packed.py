@@ -178,6 +178,33 @@ def test_until_a_change_a_seeded_op_draws_what_it_draws_without_us(pack):
         np.testing.assert_array_equal(drawn, [stock.run(plain) for _ in range(5)])
 
 
+def test_a_session_that_was_prepared_before_anything_recurred_draws_apart():
+    """It may be used hours later."""
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        train, loss = build()
+        host = FakeHost(cluster, one)
+        host.pack = "off"
+        host.set(one)
+        session = elastic(host, graph)
+        (drawn,) = (
+            op.outputs[0] for op in graph.get_operations() if op.type == "RandomUniform" and "dropout" in op.name
+        )
+        before = [session.run([train, drawn])[1]]
+        session.pool.prepare(host.make(two, {}))
+        before += [session.run([train, drawn])[1] for _ in range(3)]
+        catalogue = session.catalogue()
+        for mover in movers(cluster, catalogue, one, two).values():
+            mover.first()
+            mover.final()
+        destroy_moved(cluster, catalogue, one, two)
+        session.pool.exchange(host.set(two))
+        after = [session.run([train, drawn])[1] for _ in range(4)]
+        assert all(np.mean(this == that) < 0.1 for this in before for that in after)
+        session.close()
+
+
 def packed_of(session, train):
     placed = session.pool.present
     return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
