@@ -183,7 +183,7 @@ def test_a_session_that_was_prepared_before_anything_recurred_draws_apart():
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
     with tf.Graph().as_default() as graph:
-        train, loss = build()
+        train, _ = build()
         host = FakeHost(cluster, one)
         host.pack = "off"
         host.set(one)
