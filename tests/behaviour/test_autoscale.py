@@ -197,13 +197,18 @@ def test_what_the_models_read_comes_from_the_job_and_scikit_learn_decides_where_
     with contextlib.closing(History(place)) as history:
         for one in jobs:
             history.add(one)
-    second = begin(*sizes, "--history", str(place), command=(*script, *words))
-    assert second.end() == 0, second.output
+    for _ in range(3):
+        second = begin(*sizes, "--history", str(place), command=(*script, *words))
+        assert second.end() == 0, second.output
+        shown = command(second, "decisions")
+        if (
+            "finished jobs cannot be read" not in shown.stdout + second.output
+        ):  # within ten seconds, on a starved machine
+            break
     declaration, seen, told = declared_of(second)
     figures = {figure.name: figure for figure in told.figures}
-    shown = command(second, "decisions")
     in_time = "finished jobs in time" not in shown.stdout  # else the start could not wait for them, and its figures did
-    assert set(figures) == set(NAMES) and bool(told.like) == in_time
+    assert (set(figures), bool(told.like)) == (set(NAMES), in_time), shown.stdout + second.output
     again = estimate(
         seen, told.size, jobs[::-1], layout=Layout.of(declaration.catalogue, 8), machine=machine(),
         cores=float(len(processors())), fingerprint=fingerprint_of(declaration.catalogue),
