@@ -137,6 +137,9 @@ class Summing:
         """
         if {one.dtype for one in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
             raise ValueError(f"sums are of float32 or of float64, not of {sorted({str(one.dtype) for one in arrays})}")
+        size = sum(one.size for one in arrays) + 1
+        if self._last is not None and self._last.flat.size not in (0, size):
+            raise ProtocolError(f"{size - 1} numbers are summed, and {self._last.flat.size - 1} in the step before")
         self._gave_in.clear()
         self._is_new, self._followed = self._last is None, True
         while True:
@@ -167,8 +170,6 @@ class Summing:
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat, at = self._room(arrays), 0
-        if last.flat.size not in (0, flat.size):
-            raise ProtocolError(f"{flat.size - 1} numbers are summed, and {last.flat.size - 1} in the step before")
         for one in arrays:
             if weight:
                 np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])

@@ -19,7 +19,7 @@ class Context:
     """name of a variable on the PS (its shared name) -> name of the bitmap in which writes to it are marked."""
 
     swaps: int = 0
-    """How many sessions this process prepared before, since training began; > 0 is mixed into the seeds of random ops."""
+    """Number of the session, which is mixed into the seeds of random ops; 0: they draw as the graph says."""
 
     dedup: str = "auto"
     """Look up unique ids only: auto (where it pays), on (wherever it can), off."""

@@ -181,6 +181,14 @@ def destroy_moved(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterVi
         destroy("grpc://" + cluster.ps[task], task, cluster.ps[task], gone)
 
 
+def move(cluster: LocalCluster, catalogue: pb.Catalogue, old: ClusterView, new: ClusterView) -> None:
+    """Everything is where the new view has it, and nowhere else."""
+    for mover in movers(cluster, catalogue, old, new).values():
+        mover.first()
+        mover.final()
+    destroy_moved(cluster, catalogue, old, new)
+
+
 def elastic(host, graph):
     session = ElasticSession("grpc://x", graph, None, host)
     session.run(v1.global_variables_initializer())
@@ -190,11 +198,7 @@ def elastic(host, graph):
 
 def move_unseen(cluster, host, session, one, two):
     """The variables move away, and the session hears of it only when its next run has failed."""
-    catalogue = session.catalogue()
-    for mover in movers(cluster, catalogue, one, two).values():
-        mover.first()
-        mover.final()
-    destroy_moved(cluster, catalogue, one, two)
+    move(cluster, session.catalogue(), one, two)
     original, waiting = type(host).next_view, host.make(two, {})
 
     def next_view(error, failed):

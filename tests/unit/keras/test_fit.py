@@ -126,7 +126,7 @@ def test_batches_one_by_one(elastic):
 
 
 def test_ps_may_change_between_two_steps(elastic, host, cluster):
-    from tests.unit.elastic.cluster import destroy_moved, movers
+    from tests.unit.elastic.cluster import move
 
     _, expected = fitted(models.wide_deep, o.Adagrad)
     door = elastic()
@@ -137,11 +137,7 @@ def test_ps_may_change_between_two_steps(elastic, host, cluster):
         def on_train_batch_end(self, batch, logs=None):
             if batch == 20:
                 session = door._session.elastic
-                catalogue = session.catalogue()
-                for mover in movers(cluster, catalogue, one, two).values():
-                    mover.first()
-                    mover.final()
-                destroy_moved(cluster, catalogue, one, two)
+                move(cluster, session.catalogue(), one, two)
                 session.pool.exchange(host.set(two))
 
     keras.backend.clear_session()

@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed  # noqa: E402
 from deeprec_ext.elastic.session.tracing import make_probe  # noqa: E402
-from tests.unit.elastic.cluster import FakeHost, LocalCluster, destroy_moved, elastic, improved, movers  # noqa: E402
+from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved, move  # noqa: E402
 
 v1 = tf.compat.v1
 ROWS, DIM, SLOTS, TABLES = 500, 4, 4, 6
@@ -53,10 +53,7 @@ class Trained:
             self.reports = [self.report()]
             catalogue = self.session.catalogue()
             self.session.pool.prepare(host.make(two, {}))
-            for mover in movers(cluster, catalogue, one, two).values():
-                mover.first()
-                mover.final()
-            destroy_moved(cluster, catalogue, one, two)
+            move(cluster, catalogue, one, two)
             self.session.pool.exchange(host.set(two))
             self.losses += [self.session.run([train, loss])[1] for _ in range(4)]
             self.reports.append(self.report())
@@ -194,11 +191,7 @@ def test_a_session_that_was_prepared_before_anything_recurred_draws_apart():
         before = [session.run([train, drawn])[1]]
         session.pool.prepare(host.make(two, {}))
         before += [session.run([train, drawn])[1] for _ in range(3)]
-        catalogue = session.catalogue()
-        for mover in movers(cluster, catalogue, one, two).values():
-            mover.first()
-            mover.final()
-        destroy_moved(cluster, catalogue, one, two)
+        move(cluster, session.catalogue(), one, two)
         session.pool.exchange(host.set(two))
         after = [session.run([train, drawn])[1] for _ in range(4)]
         assert all(np.mean(this == that) < 0.1 for this in before for that in after)
@@ -233,10 +226,7 @@ def test_the_steps_of_a_session_that_is_in_use_are_packed_beside_the_training():
             steps()
             catalogue = session.catalogue()
             session.pool.prepare(host.make(two, {}))
-            for mover in movers(cluster, catalogue, one, two).values():
-                mover.first()
-                mover.final()
-            destroy_moved(cluster, catalogue, one, two)
+            move(cluster, catalogue, one, two)
             session.pool.exchange(host.set(two))
             steps()
             assert packed_of(session, train) == [False]
