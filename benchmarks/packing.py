@@ -14,8 +14,9 @@ on the same variables and take turns in blocks of steps. Told are medians of a s
 the median and the quartiles; of processor time too, of trainer and PS together (the kernel tells it in hundredths of a second).
 
 With `--prepare` no step is made: a session is placed and its step compiled, as before a change, packed and not, taking turns.
-Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser and not packed,
-which comes first where a graph has 4 000 operations and more.
+Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser and not packed;
+`once`: packed, and without an optimiser, from what that made of the run once for all views (`once_for_all_s`), as before a
+change.
 
 With `--marks` the baseline is the packed step, and what is told of is the same step with the marks of dirty rows, as backups
 need them. Both are made by one process, on the same variables, so nothing else differs.
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -39,6 +41,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -51,13 +54,14 @@ import psutil
 import tensorflow as tf
 
 from benchmarks import latency, models
-from deeprec_ext.graph import Context, GraphIndex, Packed, Run, pack, rewrite, told_by
+from deeprec_ext.graph import Context, GraphIndex, Packed, Run, pack, rewrite, told_by, updates
+from deeprec_ext.graph.on_slots import OnSlots
 from deeprec_ext.graph.writes import find_writes, variables_on_ps
 
 v1 = tf.compat.v1
 v1.logging.set_verbosity(v1.logging.ERROR)
 WORKER, HERE = "/job:worker/task:0", "127.0.0.1"
-BLOCK, POOL, WARM_STEPS, LEAST_PAIRS = 20, 8, 20, 10
+BLOCK, POOL, WARM_STEPS, LEAST_PAIRS, SLOTS = 20, 8, 20, 10, 16
 OPTIMIZERS = {
     "adagrad": lambda: v1.train.AdagradOptimizer(0.05), "sgd": lambda: v1.train.GradientDescentOptimizer(0.05),
     "ftrl": lambda: v1.train.FtrlOptimizer(0.05), "adam": lambda: v1.train.AdamOptimizer(0.001),
@@ -295,42 +299,53 @@ def measure(model: str, ps: int, batch: int, parts: int, arguments: argparse.Nam
 
 def prepare(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """What it takes to prepare a session for another view, as `elastic/session/pool.py` does it."""
+    from deeprec_ext.elastic.session.making import RunMaker
     from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 
-    graph, _, train = graph_of(MODELS[model](arguments, batch, parts), ps)
-    definition, told_of = graph.as_graph_def(), told_by(graph)
-
-    def packer(placed: bytes, run: Run) -> Packed:
-        return pack(v1.GraphDef.FromString(placed), run, WORKER, arguments.pack, told_of)
-
-    ways = {"plain": (False, None), "packed": (False, packer), "quick": (True, None)}
+    graph, _, train = graph_of(MODELS[model](arguments, batch, parts), SLOTS)
+    definition, told_of, run = graph.as_graph_def(), told_by(graph), Signature((), (), (train,))
+    index = GraphIndex(definition)
+    exported = SimpleNamespace(index=index, updates=frozenset(updates(index, variables_on_ps(index))))
+    given = Context(tuple(number % ps for number in range(SLOTS)), worker_device=WORKER, pack=arguments.pack)
+    began = time.perf_counter()
+    on_slots = OnSlots(definition, given)
+    on_slots.optimised(Run(*run), v1.GraphOptions())
+    found: dict[str, Any] = {
+        "model": model, "ps": ps, "operations": len(definition.node),
+        "once_for_all_s": round(time.perf_counter() - began, 2), "optimiser": on_slots.report.detail,
+    }  # fmt: skip
+    ways = {"plain": (False, None), "packed": (False, "off"), "quick": (True, None), "once": (True, "auto")}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     cpu: dict[str, list[float]] = {name: [] for name in ways}
-    detail, order = "", list(ways)
+    order = list(ways)
     with cluster(ps, None) as (target, config, processes):
         for number in range(arguments.prepared + 1):  # the first of each is not counted
             for name in order:
-                quick, with_packer = ways[name]
+                quick, optimise = ways[name]
                 before, began = cpu_seconds(processes), time.perf_counter()
-                context = Context(tuple(range(ps)), worker_device=WORKER, swaps=number)
-                rewritten = rewrite(definition, context)
+                context = dataclasses.replace(given, swaps=number, optimise=optimise or "off")
+                maker = None if optimise is None else RunMaker(
+                    exported, context, on_slots, told_of, v1.GraphOptions()
+                )  # fmt: skip
                 placed = PlacedSession(
-                    name, rewritten, target, config, threading.Event(), quick=quick, packer=with_packer
-                )
-                placed.callable(Signature((), (), (train,)))
+                    name, on_slots.of(context) if name == "once" else rewrite(definition, context), target, config,
+                    threading.Event(), quick=quick, maker=maker, later=name == "once",
+                )  # fmt: skip
+                placed.callable(run)
                 if number:
                     seconds[name].append(time.perf_counter() - began)
                     cpu[name].append(cpu_seconds(processes) - before)
-                detail = placed.reports[-1].detail if name == "packed" else detail
+                assert (placed.reports[-1].name == "packing") == (maker is not None)
+                found["packed"] = placed.reports[-1].detail
                 placed.close(timeout_seconds=60.0)
             order.reverse()
-    found: dict[str, Any] = {"model": model, "ps": ps, "operations": len(definition.node), "packed": detail}
     for name in ways:
         found[f"{name}_s"] = round(statistics.median(seconds[name]), 2)
         found[f"{name}_cpu_s"] = round(statistics.median(cpu[name]), 2)
-    for name, values in (("time", seconds), ("cpu", cpu)):
-        ratios = [mine / plain for mine, plain in zip(values["packed"], values["plain"])]
-        found[name] = [round(one, 2) for one in statistics.quantiles(ratios, n=4)]
+    for name in ("packed", "once"):
+        for kind, values in (("time", seconds), ("cpu", cpu)):
+            ratios = [mine / plain for mine, plain in zip(values[name], values["plain"])]
+            found[f"{name}_{kind}"] = [round(one, 2) for one in statistics.quantiles(ratios, n=4)]
     return found
 
 

@@ -210,6 +210,10 @@ class Settings:
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "
         "where it saves eight messages a step, once they run as they are), `on` (wherever it saves one, before the first run), "
         "`off`.", words=SWITCH)
+    optimise: str = option(
+        "auto",
+        "TensorFlow's graph optimiser: `auto` (once for each run that training makes again and again, for all views, where a "
+        "process has no accelerator), `off` (in each session by itself).", words=("auto", "off"))
     lazy: str = option(
         "off",
         "Optimizers that write every row of a table in each step (Adam, RMSProp, momentum; of Keras Ftrl too) write the rows "

@@ -27,6 +27,9 @@ class Context:
     pack: str = "off"
     """What crosses together is one message: auto (where it pays), on (wherever it can), off; see `packing`."""
 
+    optimise: str = "auto"
+    """TensorFlow's graph optimiser: auto (once for each run that recurs, for all views), off (in each session)."""
+
     cut: str = "auto"
     """Cut variables over slots: auto (large ones), on (whatever has rows to cut), off."""
 
@@ -69,3 +72,8 @@ class Rewritten:
     marks: dict[str, list[str]]
     """write op -> its mark ops; to be run as well where the write itself is a target or fetched."""
     reports: list[Report]
+
+    @property
+    def operations(self) -> int:
+        """Of the copy."""
+        return len(self.definition.node)

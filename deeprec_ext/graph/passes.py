@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -65,9 +66,10 @@ class _Registry:
             self.passes = tuple(p for p in self.passes if p.name != name)
 
 
-_registry = _Registry(
-    (SlotPlacement(), Home(), LeanConstants(), NamedIterators(), NamedResources(), Seeds(), DirtyRows(), Deduplicate())
-)
+_OURS: tuple[Pass, ...] = (
+    SlotPlacement(), Home(), LeanConstants(), NamedIterators(), NamedResources(), Seeds(), DirtyRows(), Deduplicate()
+)  # fmt: skip
+_registry = _Registry(_OURS)
 
 
 def register_pass(p: Pass, *, before: str | None = None, after: str | None = None) -> None:
@@ -88,12 +90,21 @@ def registered_passes() -> tuple[Pass, ...]:
     return _registry.passes
 
 
-def rewrite(graph_def: GraphDef, context: Context) -> Rewritten:
-    """Applies the registered passes to a copy of `graph_def`."""
+def only_ours() -> bool:
+    """Whether no pass was registered or taken off: of ours none asks which PS a slot is on, but the first one."""
+    return _registry.passes == _OURS
+
+
+def rewrite(graph_def: GraphDef, context: Context, first: Iterable[Report] = ()) -> Rewritten:
+    """Applies the registered passes to a copy of `graph_def`.
+
+    Args:
+      first: told of before what they did.
+    """
     definition = GraphDef()
     definition.CopyFrom(graph_def)
     rewriting = Rewriting(definition, context)
-    reports = []
+    reports = list(first)
     for one in registered_passes():
         if one.applies(context):
             start = time.perf_counter()

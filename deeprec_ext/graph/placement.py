@@ -77,8 +77,12 @@ class SlotPlacement:
             if place != device:
                 node.device = place
                 changed += 1
-        target = "no cluster" if slot_map is None else f"{len(slot_map)} slots on {len(set(slot_map))} PS"
-        return changed, f"{len(places) - 1} device strings, {target}"
+        return changed, f"{len(places) - 1} device strings, {target_of(slot_map)}"
+
+
+def target_of(slot_map: tuple[int, ...] | None) -> str:
+    """In words."""
+    return "no cluster" if slot_map is None else f"{len(slot_map)} slots on {len(set(slot_map))} PS"
 
 
 class Home:

@@ -46,7 +46,12 @@ class Seeds:
 
     def apply(self, rewriting: Rewriting) -> tuple[int, str]:
         swaps = rewriting.context.swaps
-        return _mix(rewriting.definition, lambda node: swaps), f"swap {swaps}"
+        return mix(rewriting.definition, swaps), f"swap {swaps}"
+
+
+def mix(definition: GraphDef, swaps: int) -> int:
+    """Changes the graph: it draws as the session of this number; returns how many ops do."""
+    return _mix(definition, lambda node: swaps)
 
 
 def seed_apart(definition: GraphDef, before: Counter[Seeded], earlier: int = 0) -> None:

@@ -37,6 +37,8 @@ _DEFINED = {
     "tensorflow.python.framework.convert_to_constants": "_run_inline_graph_optimization",
     "tensorflow.python.framework.op_def_registry": "get",
     "tensorflow.python.framework.ops": "get_stats_for_node_def",
+    "tensorflow.python.grappler.cluster": "Cluster",
+    "tensorflow.python.grappler.tf_optimizer": "OptimizeGraph",
     "tensorflow.python.profiler.internal": "flops_registry",
     "tensorflow.python.lib.io._pywrap_record_io": "RandomRecordReader",
     "tensorflow.python.ops.resource_variable_ops": "ResourceVariable.assign_add ResourceVariable.assign_sub "

@@ -35,17 +35,17 @@ def _packed_throughout(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if not mode:
         yield
         return
-    from deeprec_ext.elastic.session import packed, pool
+    from deeprec_ext.elastic.session import making, packed
     from tests.unit.elastic.cluster import FakeHost
 
     monkeypatch.setattr(FakeHost, "pack", mode)
-    monkeypatch.setattr(pool, "PACKED_NODES_MIN", 0)
-    monkeypatch.setattr(packed, "PACKED_MAX", 1000)
+    monkeypatch.setattr(making, "OWN_NODES_MIN", 0)
+    monkeypatch.setattr(packed, "OWN_MAX", 1000)
     failed: list[str] = []
 
     def noting(original: Callable[..., None]) -> Callable[..., None]:
         def log(text: str, *arguments: object) -> None:
-            if "is not packed" in text:
+            if "no session of its own" in text:
                 failed.append(f"{text % arguments} {traceback.format_exc()}")
             original(text, *arguments)
 

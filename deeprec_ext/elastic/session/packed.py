@@ -1,7 +1,8 @@
-"""Runs of one placed session that are packed: each has a session of its own, on the part of the graph that it reaches.
+"""Runs of one placed session that have sessions of their own, on the part of the graph that they reach.
 
 They share everything that outlives a session with the others (variables, named iterators and tables), as sessions of different
-views do. What a graph pass does to a run of one view is in `graph/packing`.
+views do. Of a run there may be two: one that was made in haste, and one that took TensorFlow's optimiser the time it takes.
+What becomes of a run's graph is in `making`.
 """
 
 from __future__ import annotations
@@ -9,26 +10,26 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Optional
+from typing import Protocol
 
 import tensorflow as tf
 
 from deeprec_ext.elastic.agent.background import at_usual_priority
-from deeprec_ext.graph import Packed, Report, Run, Seeded, is_of_packing, seed_apart
+from deeprec_ext.elastic.session.making import Own
+from deeprec_ext.graph import Report, Run, Seeded, is_of_packing, seed_apart
 from deeprec_ext.tf_private.c_graph import import_definition
 from deeprec_ext.tf_private.sessions import OwnSession
 
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
-PACKED_MAX = 4
-"""Sessions of that kind beside a placed one: the step, with and without summaries, and two more. Others run as they are."""
+OWN_MAX = 16
+"""Sessions of that kind beside a placed one: the steps, with and without summaries, twice, and some more. Others run in it."""
 
 LEFT_ALONE_MAX = 128
-"""Runs of which it is remembered that they are not packed: a script that makes new ones for ever must not fill the memory."""
+"""Runs of which it is remembered that they have none: a script that makes new ones for ever must not fill the memory."""
 
 GONE = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError,
@@ -48,97 +49,116 @@ def is_ours(error: tf.errors.OpError) -> bool:
     return bool(found) and not isinstance(error, GONE) and all(is_of_packing(name) for name in found)
 
 
-Packer = Callable[[bytes, Run], Optional[Packed]]
-"""Packs one run of a placed graph (serialised); None: it is not worth looking at."""
+class Maker(Protocol):
+    """Makes the graphs of runs (`RunMaker`)."""
+
+    def in_haste(self, run: Run, packs: bool) -> Own | None: ...
+    def settled(self, definition: Callable[[], v1.GraphDef], run: Run) -> Own | None: ...
 
 
-class PackedRuns:
+class OwnRuns:
     """Args:
-    definition: of the placed graph; kept compressed until there are as many as there may be.
-    target, config: of their sessions.
+    definition: makes the graph of the view.
+    target: of their sessions.
+    config: what the script gave its session, for the view; `quick`: without TensorFlow's optimiser.
     earlier: sessions of the same view in which their runs have drawn random numbers.
     """
 
     def __init__(
-        self, definition: v1.GraphDef, target: str, config: v1.ConfigProto, packer: Packer, earlier: int = 0
-    ) -> None:
-        self._target, self._config, self._packer = target, config, packer
-        self._definition: bytes | None = zlib.compress(definition.SerializeToString(), 1)
-        self._making, self._lock = threading.Lock(), threading.Lock()  # in this order; the first one is held for long
-        self._sessions: dict[Run, OwnSession] = {}
+        self, definition: Callable[[], v1.GraphDef], target: str, config: v1.ConfigProto, quick: v1.ConfigProto,
+        maker: Maker, earlier: int = 0,
+    ) -> None:  # fmt: skip
+        self._definition, self._target, self._config, self._quick, self._maker = (
+            definition,
+            target,
+            config,
+            quick,
+            maker,
+        )
+        self._lock = threading.Lock()
+        self._making: dict[tuple[Run, bool], threading.Lock] = {}  # held for long: who needs one waits for no other
+        self._sessions: dict[tuple[Run, bool], OwnSession] = {}
         self._refused: list[OwnSession] = []
-        self._left_alone: dict[Run, None] = {}  # in the order in which they came
+        self._left_alone: dict[tuple[Run, bool], None] = {}  # in the order in which they came
+        self._packed: dict[Run, tuple[bytes, Report]] = {}  # in haste, until they are optimised
         self._earlier, self._drawn = earlier, Counter[Seeded]()
         self._ended = False
         self.report: Report | None = None
         """Of the run that was packed with the most gain."""
 
-    def session(self, run: Run) -> OwnSession | None:
-        """Where it is to be compiled; None: where the others are. Slow when it is asked for the first time."""
-        with self._making:
-            found = self._sessions.get(run)
-            if found is not None or run in self._left_alone:
+    def session(self, run: Run, *, hasty: bool, packs: bool = True) -> OwnSession | None:
+        """Where it is to be compiled; None: where the others are. Slow when it is asked for the first time.
+
+        Args:
+          packs: what crosses in it, if that pays.
+        """
+        key = run, hasty
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            found = self._sessions.get(key)
+            if found is not None or key in self._left_alone:
                 return found
-            made = self._make(run)
+            made = self._make(run, hasty, packs)
             with self._lock:
+                self._making.pop(key, None)
                 if made is not None and not self._ended:
-                    self._sessions[run] = made
+                    self._sessions[key] = made
                     return made
-                self._leave_alone(run)
+                self._leave_alone(key)
             if made is not None:
                 made.leave_behind()  # nothing has opened it
             return None
 
     def refuse(self, run: Run) -> None:
-        """It could not be compiled, or failed, and is run as it is. Its session ends with the others: that may take long."""
+        """It could not be compiled, or failed, and is run with the others. Its sessions end with them: that may take long."""
         with self._lock:
-            session = self._sessions.pop(run, None)
-            self._leave_alone(run)
-            if session is not None:
-                self._refused.append(session)
+            for key in ((run, False), (run, True)):
+                session = self._sessions.pop(key, None)
+                self._leave_alone(key)
+                if session is not None:
+                    self._refused.append(session)
 
-    def has(self, run: Run) -> bool:
-        return run in self._sessions
+    def has(self, run: Run, *, hasty: bool) -> bool:
+        return (run, hasty) in self._sessions
 
     def _last(self) -> list[OwnSession]:
-        """All; no more are made. Waits for nobody who is packing."""
+        """All; no more are made. Waits for nobody who is making one."""
         with self._lock:
             self._ended = True
-            self._definition = None
+            self._packed.clear()
             return [*self._sessions.values(), *self._refused]
 
-    def _leave_alone(self, run: Run) -> None:
-        self._left_alone[run] = None
+    def _leave_alone(self, key: tuple[Run, bool]) -> None:
+        self._left_alone[key] = None
         if len(self._left_alone) > LEFT_ALONE_MAX:
             del self._left_alone[next(iter(self._left_alone))]
 
-    def _make(self, run: Run) -> OwnSession | None:
-        definition = self._definition
-        if definition is None or len(self._sessions) >= PACKED_MAX:
-            self._definition = None
+    def _make(self, run: Run, hasty: bool, packs: bool) -> OwnSession | None:
+        if self._ended or len(self._sessions) >= OWN_MAX:
             return None
         try:
-            graph = at_usual_priority(lambda: self._graph(definition, run))
+            own = self._maker.in_haste(run, packs) if hasty else self._settled(run)
+            if own is None:
+                return None
+            if hasty and own.report is not None and own.report.changed:
+                self._packed[run] = own.definition.SerializeToString(), own.report
+            with self._lock:
+                if own.report is not None and (self.report is None or own.report.changed > self.report.changed):
+                    self.report = own.report
+                seed_apart(own.definition, self._drawn, self._earlier)
+            graph = tf.Graph()
+            at_usual_priority(lambda: import_definition(graph, own.definition))
         except Exception:  # a mistake of ours: the step can be made all the same
-            log.exception("a run is not packed")
+            log.exception("a run has no session of its own")
             return None
-        if graph is None:
-            return None
-        return OwnSession(self._target, graph=graph, config=self._config)
+        return OwnSession(self._target, graph=graph, config=self._quick if hasty else self._config)
 
-    def _graph(self, definition: bytes, run: Run) -> tf.Graph | None:
-        """None: it is not packed."""
-        packed = self._packer(zlib.decompress(definition), run)
-        if packed is None:
-            return None
-        if self.report is None or packed.report.changed > self.report.changed:
-            self.report = packed.report
-        if packed.definition is None:
-            return None
-        seed_apart(packed.definition, self._drawn, self._earlier)
-        graph = tf.Graph()
-        import_definition(graph, packed.definition)
-        return graph
+    def _settled(self, run: Run) -> Own | None:
+        if run in self._packed:  # it takes as long as all the rest
+            text, report = self._packed.pop(run)
+            return Own(v1.GraphDef.FromString(text), report)
+        return self._maker.settled(self._definition, run)
 
     def close(self) -> None:
         """May block where a PS is gone."""

@@ -10,16 +10,18 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from deeprec_ext.elastic.agent.background import without_collections
 from deeprec_ext.elastic.runtime.trimming import trim_later
-from deeprec_ext.elastic.session.packed import GONE, PackedRunError, PackedRuns, Packer, is_ours
+from deeprec_ext.elastic.session.making import RunMaker
+from deeprec_ext.elastic.session.packed import GONE, OwnRuns, PackedRunError, is_ours
 from deeprec_ext.elastic.session.probe import Probe
-from deeprec_ext.graph import Report, Rewritten, Run
+from deeprec_ext.graph import Report, Run
 from deeprec_ext.tf_private.c_graph import import_definition
 from deeprec_ext.tf_private.sessions import Compiled, OwnSession, add_python_operations
 
@@ -49,64 +51,96 @@ class Signature(NamedTuple):
         return (*(fetch.split(":")[0] for fetch in self.fetches), *self.targets)
 
 
+class Copy(Protocol):
+    """A rewritten copy of the user's graph: `Rewritten`, or one that is made when it is asked for."""
+
+    @property
+    def definition(self) -> v1.GraphDef: ...
+    @property
+    def operations(self) -> int: ...
+    @property
+    def drops(self) -> list[str]: ...
+    @property
+    def initializers(self) -> list[str]: ...
+    @property
+    def marks(self) -> dict[str, list[str]]: ...
+    @property
+    def reports(self) -> list[Report]: ...
+
+
 class ExchangedError(Exception):
     """The run came too late: the session has been exchanged. Nothing was run; it belongs into the present one."""
 
 
 class PlacedSession:
-    """A session on a rewritten graph.
+    """A session on a rewritten graph, and those of runs that have one of their own.
+
+    The graph is made and imported when the first run needs it that has none.
 
     Args:
       key: what it was made for (placement, marks, version of the user's graph); compared, never interpreted.
-      rewritten: result of the graph passes; dropped after the import.
+      rewritten: result of the graph passes.
       target, config: as for `tf.compat.v1.Session`.
       left_behind: set when the session is forgotten instead of closed: its kernels then hold the iterators for ever.
-      quick: its runs are compiled without TensorFlow's graph optimiser.
-      packer: packs what crosses between processes in a run; None: nothing is packed.
-      later: by `pack`, what is compiled as it is meanwhile; else at once.
+      quick: the runs that have no session of their own are compiled without TensorFlow's graph optimiser.
+      maker: makes the graphs of such as have; None: none has.
+      later: by `pack`, what is compiled in haste, or as it is, meanwhile; else at once.
+      often: whether a run is made in every step: only such are packed in haste.
     """
 
     def __init__(
-        self, key: object, rewritten: Rewritten, target: str, config: v1.ConfigProto, left_behind: threading.Event,
-        *, quick: bool = False, packer: Packer | None = None, later: bool = False,
+        self, key: object, rewritten: Copy, target: str, config: v1.ConfigProto, left_behind: threading.Event,
+        *, quick: bool = False, maker: RunMaker | None = None, later: bool = False,
+        often: Callable[[Signature], bool] = lambda signature: True,
     ) -> None:  # fmt: skip
-        self.key, self.quick = key, quick
-        self._packs_later = later and packer is not None
+        self.key, self.quick, self._rewritten = key, quick, rewritten
+        self._later, self._maker, self._often = later, maker, often
         self._looked_at: set[Signature] = set()  # whether they are to be packed
-        self.is_unpacked = self._packs_later
+        self.is_unpacked = later and maker is not None
         """None of its runs has been looked at to the end."""
         self._left_behind = left_behind
-        self._reports = list(rewritten.reports)
-        self.drops = list(rewritten.drops)
-        self.initializers = list(rewritten.initializers)
-        self._marks = dict(rewritten.marks)
         self.probe: Probe | None = None  # traces a step now and then
         self._probes = True  # it may get one
         self._ending: threading.Thread | None = None  # closes the probe
         self.late = 0  # runs that were compiled when they were to be made, not in advance
         self.compile_seconds = 0.0  # the longest that compiling a run took
-        self.operations = len(rewritten.definition.node)
         self.pinned = False  # an iterator was initialised here: closing it would be a segmentation fault
         self.closed = False
-        self.opened = False  # on the PS that it names
+        self.opened = False  # the session of the whole graph, on the PS that it names
         self._wrapped = False
         self._running = 0
         self._shut = False  # no run begins any more
-        self._lock = threading.Lock()
+        self._lock, self._importing = threading.Lock(), threading.Lock()
         self._callables: OrderedDict[Signature, Compiled] = OrderedDict()
         self._graph = tf.Graph()
-        import_definition(self._graph, rewritten.definition)
-        config = _quick(config) if quick else config
-        self._session = OwnSession(target, graph=self._graph, config=config)
-        self._packed = (
-            PackedRuns(rewritten.definition, target, config, packer, earlier=int(later)) if packer is not None else None
+        self._imported = False
+        hasty = _quick(config)
+        self._session = OwnSession(target, graph=self._graph, config=hasty if quick else config)
+        self._own = (
+            OwnRuns(lambda: rewritten.definition, target, config, hasty, maker, earlier=int(later))
+            if maker is not None
+            else None
         )
 
     @property
+    def drops(self) -> list[str]:
+        return self._rewritten.drops
+
+    @property
+    def initializers(self) -> list[str]:
+        return self._rewritten.initializers
+
+    @property
+    def operations(self) -> int:
+        """Of the whole graph."""
+        return self._rewritten.operations
+
+    @property
     def reports(self) -> list[Report]:
-        """Of the passes that made it, and of packing once a run was packed, or was not worth it."""
-        packed = self._packed.report if self._packed is not None else None
-        return [*self._reports, packed] if packed is not None else list(self._reports)
+        """Of the passes that made it, of the optimiser, and of packing once a run was packed, or was not worth it."""
+        optimiser = self._maker.report if self._maker is not None else None
+        packed = self._own.report if self._own is not None else None
+        return [*self._rewritten.reports, *(one for one in (optimiser, packed) if one is not None)]
 
     def callable(self, signature: Signature) -> Compiled:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""
@@ -131,30 +165,56 @@ class PlacedSession:
         )
 
     def _compile(self, signature: Signature, options: Any) -> Compiled:
-        self._session.open()
-        self.opened = True
-        at_once = not self._packs_later or self.is_packed(signature)
-        packed = self._compile_packed(signature, options) if at_once else None
-        return packed if packed is not None else self._session.compile(options)
+        made = (
+            self._compile_own(signature, options, hasty=self._is_hasty(signature)) if self._has_own(signature) else None
+        )
+        if made is not None:
+            return made
+        self._open()
+        return self._session.compile(options)
 
-    def _compile_packed(self, signature: Signature, options: Any) -> Compiled | None:
-        """None: it is run as it is."""
+    def _has_own(self, signature: Signature) -> bool:
+        """Whether it is to be compiled in a session of its own, so far."""
+        return self._own is not None and (
+            not self._later or self.is_packed(signature) or self._is_hasty(signature)
+        )  # fmt: skip
+
+    def _is_hasty(self, signature: Signature) -> bool:
+        return (
+            self._later and not self.is_packed(signature)
+            and self._maker is not None and self._maker.is_ready(self.run_of(signature))
+        )  # fmt: skip
+
+    def _compile_own(self, signature: Signature, options: Any, *, hasty: bool) -> Compiled | None:
+        """None: it is run with the others."""
         run = self.run_of(signature)
-        session = self._packed.session(run) if self._packed is not None else None
-        if session is None or self._packed is None:
+        if self._own is None:
+            return None
+        session = self._own.session(run, hasty=hasty, packs=not hasty or self._often(signature))
+        if session is None:
             return None
         try:
             return session.compile(options)
         except GONE:
             raise
         except tf.errors.OpError as error:
-            log.warning("a run is not packed, since TensorFlow does not compile it: %s", str(error)[:500])
-            self._packed.refuse(run)
+            log.warning("a run has no session of its own, since TensorFlow does not compile it: %s", str(error)[:500])
+            self._own.refuse(run)
             return None
+
+    def learn(self, signatures: Iterable[Signature]) -> None:
+        """Has the runs optimised, once for all views, so that they can be compiled in haste. Slow the first time."""
+        if self._maker is not None:
+            self._maker.learn(map(self.run_of, signatures))
+
+    def is_to_learn(self, signature: Signature) -> bool:
+        return self._maker is not None and self._maker.is_to_learn(self.run_of(signature))
 
     def is_to_be_packed(self, signature: Signature) -> bool:
         """Whether `pack` may have it run in a better way."""
-        return self._packs_later and signature in self._callables and signature not in self._looked_at
+        return (
+            self._later and self._own is not None and signature in self._callables and signature not in self._looked_at
+        )
 
     def pack(self, signature: Signature) -> None:
         """Compiles it once more, packed where that pays, and has it run so from then on. Slow; runs nothing.
@@ -163,7 +223,8 @@ class PlacedSession:
         """
         self._looked_at.add(signature)
         try:
-            made = self._compile_packed(signature, self._options(signature))
+            self.learn([signature])
+            made = self._compile_own(signature, self._options(signature), hasty=False)
         except GONE as error:  # with its PS, and soon another session has its place
             log.debug("packing a run: %s", error)
             return
@@ -174,7 +235,7 @@ class PlacedSession:
                 return
             self._callables[signature] = made
             self._trace_no_more(signature)
-        report = self._packed.report if self._packed is not None else None
+        report = self._own.report if self._own is not None else None
         log.info("what crosses in a step is packed from now on: %s", report.detail if report is not None else "")
 
     def run_of(self, signature: Signature) -> Run:
@@ -182,7 +243,13 @@ class PlacedSession:
         return Run(signature.feeds, signature.fetches, (*signature.targets, *self.marks_of(signature)))
 
     def is_packed(self, signature: Signature) -> bool:
-        return self._packed is not None and self._packed.has(self.run_of(signature))
+        """Whether it has a session of its own, made with the time that it takes."""
+        return self._own is not None and self._own.has(self.run_of(signature), hasty=False)
+
+    def is_optimised(self, signature: Signature) -> bool:
+        """Whether TensorFlow's optimiser has seen the run."""
+        hasty = self._own is not None and self._own.has(self.run_of(signature), hasty=True)
+        return not self.quick or hasty or self.is_packed(signature)
 
     @property
     def usable(self) -> bool:
@@ -199,11 +266,27 @@ class PlacedSession:
                 raise ExchangedError
             self._running += 1
         try:
-            self._session.open()
-            self.opened = True
+            self._open()
         finally:
             with self._lock:
                 self._running -= 1
+
+    def is_open(self, signature: Signature) -> bool:
+        """Whether the run opens no session on PS, as far as is known."""
+        return self.opened or signature in self._callables
+
+    def _open(self) -> None:
+        """The session of the whole graph."""
+        self._import()
+        self._session.open()
+        self.opened = True
+
+    def _import(self) -> None:
+        with self._importing:
+            if not self._imported:
+                with without_collections():
+                    import_definition(self._graph, self._rewritten.definition)
+                self._imported = True
 
     def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
         with self._lock:  # before it is compiled: that takes long enough to be closed meanwhile
@@ -229,8 +312,8 @@ class PlacedSession:
     def _unpack(self, signature: Signature, error: tf.errors.OpError) -> None:
         """It is compiled again as it is, and no more traced."""
         log.warning("a run is not packed any more, since it failed in what packs it: %s", str(error)[:500])
-        assert self._packed is not None
-        self._packed.refuse(self.run_of(signature))
+        assert self._own is not None
+        self._own.refuse(self.run_of(signature))
         with self._lock:
             self._callables.pop(signature, None)
             self._trace_no_more(signature)
@@ -280,6 +363,7 @@ class PlacedSession:
 
     def traced(self, signature: Signature, values: Sequence[Any], options: Any, metadata: Any) -> list[Any]:
         """A run with RunOptions and RunMetadata, which callables do not give; needs the nodes as Python operations."""
+        self._open()
         with self._lock:
             if not self._wrapped:
                 add_python_operations(self._graph)
@@ -290,7 +374,8 @@ class PlacedSession:
 
     def marks_of(self, signature: Signature) -> list[str]:
         """The marks of writes that are run or fetched directly: they have no consumer that would wait for them."""
-        return [mark for name in signature.names for mark in self._marks.get(name, ())] if self._marks else []
+        marks = self._rewritten.marks
+        return [mark for name in signature.names for mark in marks.get(name, ())] if marks else []
 
     def close(self, timeout_seconds: float = 2.0) -> bool:
         """Closes the session in a thread of its own, since that blocks where a PS is gone; then the session is left behind.
@@ -313,8 +398,8 @@ class PlacedSession:
                         return
                 with self._lock:
                     self._callables.clear()
-                if self._packed is not None:
-                    self._packed.close()  # first: their kernels may hold an iterator of the other
+                if self._own is not None:
+                    self._own.close()  # first: their kernels may hold an iterator of the other
                 session.close()
             except tf.errors.OpError as error:
                 log.debug("closing a session: %s", error)
@@ -340,8 +425,8 @@ class PlacedSession:
         self._left_behind.set()
         self._detach()
         self._session.leave_behind()
-        if self._packed is not None:
-            self._packed.leave_behind()
+        if self._own is not None:
+            self._own.leave_behind()
         with self._lock:
             self._callables.clear()
 

@@ -29,8 +29,8 @@ from deeprec_ext.elastic.agent.background import (
 )  # fmt: skip
 from deeprec_ext.elastic.agent.causes import SESSION, causes
 from deeprec_ext.elastic.session.host import SessionHost, Wanted
-from deeprec_ext.elastic.session.packed import Packer
-from deeprec_ext.elastic.session.placed import ExchangedError, PlacedSession, Signature
+from deeprec_ext.elastic.session.making import OWN_NODES_MIN, RunMaker
+from deeprec_ext.elastic.session.placed import Copy, ExchangedError, PlacedSession, Signature
 from deeprec_ext.elastic.session.tracing import Traceable
 from deeprec_ext.elastic.session.usergraph import Exported, UserGraph
 from deeprec_ext.errors import RefusedError
@@ -48,14 +48,6 @@ stands still, is made in two goes: first without TensorFlow's graph optimiser, a
 
 PACK_NICENESS = 3
 """Of what makes the steps of a session that was made in haste half as long: sooner than anything else beside training."""
-
-HASTY_SHARE = 0.01
-"""Steps of a session that was made in haste are packed if that saves at least so many messages a step for each operation: an
-operation costs 0.1 ms of a core to pack, and a message 0.05, so that it is won back within 200 steps. Others wait for the
-optimised session, which is packed when it is compiled. (Operations of the whole graph, of which a step may be a part.)"""
-
-PACKED_NODES_MIN = 64
-"""A run of fewer operations is no training step that anything could be packed in."""
 
 HURRY_SECONDS, UNDER_WAY_LIMIT_SECONDS = 0.1, 30.0
 """How often a run that waits for a session which is being made hastens it (its threads start others), and how long it waits
@@ -109,7 +101,6 @@ class SessionPool:
         self._better: _Better | None = None
         self._outdated: list[_Better] = []  # for a view that is over, and still being compiled
         self._uncompilable: set[Signature] = set()  # of those that were run once
-        self._saved: int | None = None  # messages a step, in the last session that was packed; None: none was yet
         self._kept: list[PlacedSession] = []  # sessions in which an iterator was initialised
         self._left_behind = threading.Event()  # some session could not be closed
         self._building = threading.RLock()
@@ -167,44 +158,34 @@ class SessionPool:
         self, wanted: Wanted, exported: Exported, *, quick: bool = False, at_once: bool = False, here: bool = False
     ) -> PlacedSession:
         """`at_once`: nobody waits for it; its runs are packed when they are compiled. `here`: the next run is made in it."""
+        context = self._context(wanted, here=here)
+        first = [exported.cuts.report] if exported.cuts.report is not None else []
         with without_collections():
             try:
-                rewritten = passes.rewrite(exported.definition, self._context(wanted, here=here))
+                on_slots = exported.of_views(context)
+                rewritten: Copy = (
+                    on_slots.of(context, first)
+                    if on_slots is not None
+                    else passes.rewrite(exported.definition, context, first)
+                )
             except RefusedError as error:
                 if self._host is not None:
                     self._host.refused(str(error))
                 raise
-            if exported.cuts.report is not None:
-                rewritten.reports.insert(0, exported.cuts.report)
             key, config = (wanted.key, exported.version), wanted.config(self._given)
-            later = quick or (not at_once and wanted.context.pack == "auto")  # what is in a hurry is not packed at once
+            maker = None
+            if context.slot_map is not None and (context.pack != "off" or context.optimise != "off"):
+                maker = RunMaker(exported, context, on_slots, self._user.told, config.graph_options)
+            later = not at_once and (quick or context.pack != "on")  # what is in a hurry is not packed at once
             return PlacedSession(
-                key, rewritten, wanted.target, config, self._left_behind, quick=quick,
-                packer=self._packer(wanted.context, exported), later=later,
+                key, rewritten, wanted.target, config, self._left_behind, quick=quick, maker=maker, later=later,
+                often=lambda signature: signature in self._user.each_step(),
             )  # fmt: skip
-
-    def _packer(self, context: passes.Context, exported: Exported) -> Packer | None:
-        """For the runs of a session; None: what crosses is not packed."""
-        if context.slot_map is None or context.pack == "off":
-            return None
-
-        def packer(definition: bytes, run: passes.Run) -> passes.Packed | None:
-            needed = exported.index.upstream((*run.fetches, *run.targets))
-            if len(needed) < PACKED_NODES_MIN:
-                return None
-            if context.pack != "on" and needed.isdisjoint(exported.updates):
-                return None
-            with without_collections():
-                placed = v1.GraphDef.FromString(definition)
-                return passes.pack(placed, run, context.worker_device, context.pack, self._user.told)
-
-        return packer
 
     def _install(self, fresh: PlacedSession, wanted: Wanted) -> PlacedSession | None:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self.present, self.made_for = self.present, fresh, wanted
-            self._note_saved(old)
             self._made_version = self._user.known.version if self._user.known is not None else -1
             if old is not None and old is not fresh and old.pinned:
                 old.end_probe()
@@ -232,9 +213,10 @@ class SessionPool:
         with self._making(key) as under_way:
             placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
-            self._compile(placed, wanted, self._user.each_step() if standby or hurry else expected, under_way)
-            if placed.quick and not (standby or hurry) and self._pays(placed):
-                self._pack_prepared(placed, wanted, under_way)
+            each_step = self._user.each_step()
+            if not hurry:
+                self._learn(placed, wanted, expected, under_way)
+            self._compile(placed, wanted, each_step if standby or hurry else expected, under_way)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
         log.info(
@@ -242,36 +224,6 @@ class SessionPool:
             len(exported.definition.node), "the loss of a PS" if standby else "another view", time.monotonic() - began,
             sum(map(placed.is_compiled, expected)), len(expected),
         )  # fmt: skip
-
-    def _note_saved(self, placed: PlacedSession | None) -> None:
-        """How many messages a step packing has saved in this session, once all its steps were looked at, or some were saved."""
-        if placed is None:
-            return
-        for report in placed.reports:
-            if report.name == passes.PACKING and (report.changed or not placed.is_unpacked):
-                self._saved = report.changed
-
-    def _pays(self, placed: PlacedSession) -> bool:
-        """Whether its runs are to be packed by themselves: always, where it is optimised, and before anybody knows what that
-        saves."""
-        self._note_saved(self.present)
-        return not placed.quick or self._saved is None or self._saved >= HASTY_SHARE * placed.operations
-
-    def _pack_prepared(self, placed: PlacedSession, wanted: Wanted, under_way: _UnderWay) -> None:
-        """Its steps, so that they take no longer after the change than before. Raises GivenUpError when one of its PS dies."""
-
-        def work() -> None:
-            for run in filter(placed.is_to_be_packed, self._user.each_step()):
-                if not under_way.hurried:
-                    placed.pack(run)
-
-        try:
-            politely(work, give_up=lambda: self._is_dead(wanted))
-        except GivenUpError:
-            placed.leak()
-            raise
-        except Exception:  # a mistake of ours: it can be used all the same
-            log.exception("a run is not packed")
 
     def complete(self, wanted: Wanted) -> bool:
         """Compiles one more run in the standby session for this view; False: there is none, or it has them all."""
@@ -281,6 +233,7 @@ class SessionPool:
         if placed is None or missing is None:
             return False
         with self._making(key) as under_way:
+            self._learn(placed, wanted, [missing], under_way)
             self._compile(placed, wanted, [missing], under_way)
         return True
 
@@ -298,8 +251,8 @@ class SessionPool:
             under_way.ended.set()
 
     def improve(self, again: Callable[[], None]) -> list[PlacedSession] | None:
-        """One piece of the work on an optimised session, where the present one is not (the last piece exchanges them). Its runs
-        are packed before, by `pack_present`.
+        """One piece of the work on an optimised session, where a step of the present one is not (the last piece exchanges
+        them). Its runs are packed before, by `pack_present`; what the optimiser takes once for all views is optimised then.
 
         Compiling a run takes long then, and no command shall wait for it: `again` is called, by another thread, when the next
         piece can be done. Returns the sessions that nobody needs any more; None: nothing is to be done now.
@@ -314,7 +267,7 @@ class SessionPool:
             return unneeded or None
         if better is placed or (better is not None and better.key != placed.key):
             better = None  # a run of it has been packed, or it is for another view
-        if not placed.quick:
+        if all(map(placed.is_optimised, self._large())):
             return unneeded or None
         if better is None:
             better = self._build(wanted, exported, at_once=True)
@@ -332,9 +285,15 @@ class SessionPool:
             old = self._install(better, wanted)
         return [old] if old is not None else []
 
+    def _large(self) -> list[Signature]:
+        """Of the runs of every step those that an optimiser does something for."""
+        return [run for run in self._user.each_step() if self._user.facts_of(run).nodes >= OWN_NODES_MIN]
+
     def pack_present(self, again: Callable[[], None]) -> None:
-        """Begins to pack the next run of the present session. That costs less than any other session, and its steps take less
-        time then, those of one that was made in haste half of it: so nothing that is prepared beside training comes before it.
+        """Begins to pack the next run of the present session; when all are, what recurs is optimised for other views.
+
+        That costs less than any other session, and its steps take less time then, those of one that was made in haste half of
+        it: so nothing that is prepared beside training comes before it.
 
         `again` is called, by another thread, when this can be called for the next one.
         """
@@ -351,10 +310,17 @@ class SessionPool:
             self._pack(placed, wanted, again)
 
     def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> None:
-        run = next(filter(placed.is_to_be_packed, self._user.each_step()), None) if self._pays(placed) else None
+        run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
+        unknown = [one for one in self._user.recurring() if placed.is_to_learn(one)]
+        if run is None and not unknown:
+            return
         with self._building:
-            if run is not None and self.present is placed:  # another may just have taken its place
-                work = Polite(placed.pack, run, niceness=PACK_NICENESS, then=again)
+            if self.present is placed:  # another may just have taken its place
+                work = (
+                    Polite(placed.pack, run, niceness=PACK_NICENESS, then=again)
+                    if run is not None
+                    else Polite(placed.learn, unknown, then=again)
+                )
                 self._better = _Better(placed, wanted, work, packs=True)
 
     def replaced(self) -> list[PlacedSession]:
@@ -423,6 +389,19 @@ class SessionPool:
             if placed is not self.present:
                 placed.leak()
             raise
+
+    def _learn(
+        self, placed: PlacedSession, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay
+    ) -> None:
+        """What may be run again is optimised once, before it is compiled for the first view that is not the job's first."""
+        unhurried = itertools.takewhile(lambda _: not under_way.hurried, signatures)
+        try:
+            politely(placed.learn, unhurried, give_up=lambda: self._is_dead(wanted))
+        except GivenUpError:
+            placed.leak()
+            raise
+        except Exception:  # a mistake of ours: it can be compiled all the same
+            log.exception("a run is not optimised once for all views")
 
     def _compiling(
         self, placed: PlacedSession, signatures: Iterable[Signature], under_way: _UnderWay | None = None

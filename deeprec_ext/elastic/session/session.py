@@ -224,7 +224,7 @@ class ElasticSession(DivertedSession):
             gone = partial(self._host.dead, made_for)
             call.followed = (*LOST, *STALE)
             try:
-                self._open(placed, gone)
+                self._open(placed, call.signature, gone)
                 self._before(placed, call)
                 result = self._execute(call, placed, gone)
                 self._iterators.trust(call.facts)
@@ -241,10 +241,10 @@ class ElasticSession(DivertedSession):
         """It reaches no PS; its session names some, and has to be opened on them."""
         assert self._host is not None
         placed, made_for = self._take_present(call)
-        if not placed.opened and made_for is not None:
+        if not placed.is_open(call.signature) and made_for is not None:
             with self._host.gate.passing():
                 call.followed = LOST
-                self._open(placed, partial(self._host.dead, made_for))
+                self._open(placed, call.signature, partial(self._host.dead, made_for))
                 call.followed = ()
         self._before(placed, call)
         return self._execute(call, placed, None)
@@ -309,9 +309,9 @@ class ElasticSession(DivertedSession):
         signature = Signature((), tuple(tensors), ())
         return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
 
-    def _open(self, placed: PlacedSession, gone: Callable[[], bool]) -> None:
+    def _open(self, placed: PlacedSession, signature: Signature, gone: Callable[[], bool]) -> None:
         """A call of its own, that can be given up, before anything is run in the session by this thread itself."""
-        if not placed.opened and self._host is not None:
+        if not placed.is_open(signature) and self._host is not None:
             self._host.runner.call(placed.open, hopeless=gone)
 
     def _declare(self) -> None:

@@ -16,6 +16,7 @@ from deeprec_ext import graph as passes
 from deeprec_ext.elastic.session.placed import Signature
 from deeprec_ext.elastic.session.probe import PLAIN
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.graph.on_slots import OnSlots
 from deeprec_ext.layout import Names
 
 v1 = tf.compat.v1
@@ -32,6 +33,9 @@ OFTEN = 8
 EXPECTED_MAX, EXPECTED_ONCE_MAX = 64, 8
 """Signatures that are compiled in advance at most, and of those at most so many that were run only once, the newest: a script
 may make new fetches for ever."""
+
+ON_SLOTS_MAX = 2
+"""Such copies of one version of a graph that are kept: before and after marks of backups have come."""
 
 BEGINNINGS = frozenset((
     "Assign", "AssignVariableOp", "RestoreV2", "VarIsInitializedOp", "IsVariableInitialized", "MakeIterator",
@@ -76,10 +80,25 @@ class Exported:
     model: passes.Model | None = None
     """Once it was asked for."""
 
+    on_slots: OrderedDict[object, OnSlots] = field(default_factory=OrderedDict)
+    """By what the views that it serves have in common."""
+
     @cached_property
     def updates(self) -> frozenset[str]:
         """Ops that train what is on the PS: a run without one of them trains nothing."""
         return frozenset(passes.updates(self.index, passes.variables_on_ps(self.index)))
+
+    def of_views(self, context: passes.Context) -> OnSlots | None:
+        """The graph on slots, of which those of views like this one are copies; None: each is made by itself."""
+        if not OnSlots.serves(context):
+            return None
+        key = OnSlots.key(context)
+        found = self.on_slots.get(key)
+        if found is None:
+            found = self.on_slots[key] = OnSlots(self.definition, context)
+            while len(self.on_slots) > ON_SLOTS_MAX:
+                self.on_slots.popitem(last=False)
+        return found
 
 
 def _remember(partitioning: passes.Partitioning, exported: Exported) -> None:

@@ -40,7 +40,7 @@ class ClusterState:
     ) -> None:  # fmt: skip
         self.member, self.target = member, target
         self._address, self._moved, self._waits = address, moved, waits
-        self.dedup = self.cut = self.pack = "auto"
+        self.dedup = self.cut = self.pack = self.optimise = "auto"
         self._cut_before: dict[str, int] = {}
         self.lazy = "off"
         self.view: ClusterView | None = None
@@ -129,6 +129,7 @@ class ClusterState:
             tracked=dict(tracked),
             dedup=self.dedup,
             pack=self.pack,
+            optimise=self.optimise,
             worker_device=f"/job:{job}/task:{index}",
             cut=self.cut,
             lazy=self.lazy,

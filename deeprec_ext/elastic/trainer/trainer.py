@@ -349,6 +349,7 @@ class Trainer:
         self.has_evaluator = reply.has_evaluator
         self._cluster.dedup = reply.settings.dedup or "auto"
         self._cluster.pack = reply.settings.pack or "auto"
+        self._cluster.optimise = reply.settings.optimise or "auto"
         self._cluster.cut = reply.settings.cut or "auto"
         self._cluster.lazy = reply.settings.lazy or "off"
         self._cluster.registered(reply.tracked, frozenset(reply.view.marked_slots))

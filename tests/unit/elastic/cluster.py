@@ -74,6 +74,7 @@ class FakeHost:
     model_lives = False
     lazy = "off"
     pack = "on"
+    optimise = "auto"
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -108,6 +109,7 @@ class FakeHost:
             dedup="off",
             lazy=self.lazy,
             pack=self.pack,
+            optimise=self.optimise,
         )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(

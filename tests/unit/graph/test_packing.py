@@ -70,11 +70,11 @@ class Model:
         return certain(find_crossings(index, names, Processes(index, names, WORKER), self.run))
 
 
-def trained(cluster, model, plain, stepping, ids, steps=3):
+def trained(cluster, model, plain, stepping, ids, steps=3, quick=False):
     """Losses of the steps, which are made in a session on `stepping`, and the variables after them."""
     with cluster.open(plain) as session:
         session.run(model.init)
-        with cluster.open(stepping) as other:
+        with cluster.open(stepping, quick=quick) as other:
             losses = [other.run(["loss:0", model.train], {"ids:0": ids})[0] for _ in range(steps)]
         return losses, session.run(model.values)
 

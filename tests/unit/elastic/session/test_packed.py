@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed  # noqa: E402
 from deeprec_ext.elastic.session.tracing import make_probe  # noqa: E402
+from deeprec_ext.graph import on_slots  # noqa: E402
 from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved, move  # noqa: E402
 
 v1 = tf.compat.v1
@@ -47,6 +50,7 @@ class Trained:
             train, loss = build()
             host = FakeHost(cluster, one)
             host.pack = pack
+            host.optimise = "auto" if pack == "on" else "off"
             host.set(one)
             self.session = elastic(host, graph)
             self.losses = [self.session.run([train, loss])[1] for _ in range(4)]
@@ -114,7 +118,7 @@ def test_a_run_that_cannot_be_packed_is_run_as_it_is(monkeypatch, pack):
 
 
 def test_only_so_many_runs_have_a_session_of_their_own(monkeypatch):
-    monkeypatch.setattr(packed, "PACKED_MAX", 1)
+    monkeypatch.setattr(packed, "OWN_MAX", 1)
     cluster = LocalCluster(1)
     with tf.Graph().as_default() as graph:
         train, loss = build()
@@ -130,10 +134,11 @@ def test_only_so_many_runs_have_a_session_of_their_own(monkeypatch):
 def test_what_is_known_of_runs_does_not_grow_for_ever(monkeypatch):
     monkeypatch.setattr(packed, "LEFT_ALONE_MAX", 3)
     asked = []
-    runs = packed.PackedRuns(v1.GraphDef(), "", v1.ConfigProto(), lambda definition, run: asked.append(run))
+    maker = SimpleNamespace(settled=lambda definition, run: asked.append(run))
+    runs = packed.OwnRuns(v1.GraphDef, "", v1.ConfigProto(), v1.ConfigProto(), maker)
     some = [passes.Run((), (), (f"op{number}",)) for number in range(5)]
     for run in [*some, some[4], some[0]]:
-        assert runs.session(run) is None
+        assert runs.session(run, hasty=False) is None
     assert asked == [*some, some[0]] and len(runs._left_alone) == 3
 
 
@@ -150,6 +155,44 @@ def test_two_packed_runs_do_not_draw_the_same_numbers():
         placed = session.pool.present
         assert all(placed.is_packed(signature) for signature in placed._callables if train.name in signature.targets)
         assert np.mean(one == two) < 0.1
+        session.close()
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_another_view_is_made_in_haste_from_what_was_optimised_once(monkeypatch, standby):
+    """For all runs that it may need, and without a session of the whole graph, until somebody wants something new of it."""
+    asked = []
+    original = on_slots.optimise_run
+    monkeypatch.setattr(on_slots, "optimise_run", lambda *given: asked.append(given[1]) or original(*given))
+    cluster = LocalCluster(2)
+    one, two = cluster.view(0, 0, 0, 0), cluster.view(0, 1, 0, 1, epoch=2)
+    with tf.Graph().as_default() as graph:
+        train, loss = build(rate=0.0)
+        host = FakeHost(cluster, one)
+        host.pack = "auto"
+        host.set(one)
+        session = elastic(host, graph)
+        step = v1.train.get_global_step()
+        for _ in range(4):
+            session.run([train, loss])
+            session.run(step)
+        catalogue = session.catalogue()
+        session.pool.prepare(host.make(two, {}), standby=standby)
+        move(cluster, catalogue, one, two)
+        session.pool.exchange(host.set(two))
+        found = [session.run([train, loss])[1], session.run(step)]
+        placed = session.pool.present
+        assert found[1] == 5 and hasty_of(session, train) == [True] and not placed.opened and placed.late == 0
+        assert len(asked) == len(set(asked)) == 2, "the step, and the reading of its number"
+        assert any(one.name == "packing" and one.changed > 0 for one in session.reports())
+        assert any(one.name == "optimiser" and "operations of" in one.detail for one in session.reports())
+        session.run(loss)
+        assert placed.opened and placed.late == 1
+        improved(session)
+        assert packed_of(session, train) == [True] and placed is session.pool.present
+        session.pool.prepare(host.make(one, {}), standby=standby)
+        assert len(asked) == 3, "the new one"
+        assert session.run([train, loss])[1] < found[0]
         session.close()
 
 
@@ -203,6 +246,14 @@ def packed_of(session, train):
     return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
 
 
+def hasty_of(session, train):
+    """Whether they have been compiled without TensorFlow's optimiser, from what that once made of them."""
+    placed = session.pool.present
+    return [
+        placed._own.has(placed.run_of(one), hasty=True) for one in placed._callables if train.name in one.targets
+    ]  # fmt: skip
+
+
 def test_the_steps_of_a_session_that_is_in_use_are_packed_beside_the_training():
     """They are the same, before and after, and so they are after a change, whose session packs nothing before it is needed."""
     losses, values = {}, {}
@@ -229,7 +280,7 @@ def test_the_steps_of_a_session_that_is_in_use_are_packed_beside_the_training():
             move(cluster, catalogue, one, two)
             session.pool.exchange(host.set(two))
             steps()
-            assert packed_of(session, train) == [False]
+            assert packed_of(session, train) == [False] and hasty_of(session, train) == [True]
             improved(session)
             steps()
             assert packed_of(session, train) == [pack == "auto"]

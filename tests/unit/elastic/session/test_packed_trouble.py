@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ tf = pytest.importorskip("tensorflow")
 
 from deeprec_ext import graph as passes  # noqa: E402
 from deeprec_ext.elastic.session import packed, pool  # noqa: E402
+from deeprec_ext.elastic.session.making import Own  # noqa: E402
 from deeprec_ext.elastic.session.placed import retire  # noqa: E402
-from deeprec_ext.graph import Packed, Report, Run  # noqa: E402
+from deeprec_ext.graph import Report, Run  # noqa: E402
 from tests.unit.elastic.cluster import FakeHost, LocalCluster, elastic, improved, packed_in_haste  # noqa: E402
 
 v1 = tf.compat.v1
@@ -55,7 +57,7 @@ def packed_of(session, train):
 def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step():
     """Ids that have a dimension more than it says: stock TensorFlow never looks."""
     losses = {}
-    for mode in ("off", "on"):
+    for mode, optimise in (("off", "off"), ("on", "off"), ("on", "auto")):
         cluster = LocalCluster(2)
         with tf.Graph().as_default() as graph:
             with setter():
@@ -70,17 +72,19 @@ def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step
 
                 train, loss = step(ids, by_hand=True)
             host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
-            host.pack = mode
+            host.pack, host.optimise = mode, optimise
             host.set(cluster.view(0, 1, 0, 1))
             session = elastic(host, graph)
             given = {fed: np.arange(5 * TABLES).reshape(5, TABLES, 1)}
-            losses[mode] = [session.run([train, loss], given)[1] for _ in range(3)]
-            if mode == "on":
+            losses[mode, optimise] = [session.run([train, loss], given)[1] for _ in range(3)]
+            if (mode, optimise) == ("on", "off"):
                 assert packed_of(session, train) == [False]
-                assert session.pool.present._packed._refused, "it was packed first"
+                assert session.pool.present._own._refused, "it was packed first"
             session.close()
-    np.testing.assert_array_equal(losses["off"], losses["on"])
-    assert len({one.tobytes() for one in losses["off"]}) == 3, "it trains"
+    plain = losses.pop(("off", "off"))
+    for found in losses.values():
+        np.testing.assert_array_equal(plain, found)
+    assert len({one.tobytes() for one in plain}) == 3, "it trains"
 
 
 @pytest.mark.parametrize("text, ours", [
@@ -95,17 +99,21 @@ def test_whose_failure_it_is(text, ours):
     assert not packed.is_ours(tf.errors.UnavailableError(None, None, text)), "a PS is gone"
 
 
+def own_runs(settled):
+    return packed.OwnRuns(v1.GraphDef, "", v1.ConfigProto(), v1.ConfigProto(), SimpleNamespace(settled=settled))
+
+
 def test_the_end_of_a_session_waits_for_nobody_who_packs():
     begun, go_on = threading.Event(), threading.Event()
 
-    def packer(definition, run):
+    def settled(definition, run):
         begun.set()
         assert go_on.wait(60)
-        return Packed(v1.GraphDef(), Report("packing", 9, "", 0.0))
+        return Own(v1.GraphDef(), Report("packing", 9, "", 0.0))
 
-    runs = packed.PackedRuns(v1.GraphDef(), "", v1.ConfigProto(), packer)
+    runs = own_runs(settled)
     made = []
-    thread = threading.Thread(target=lambda: made.append(runs.session(Run((), (), ("op",)))), daemon=True)
+    thread = threading.Thread(target=lambda: made.append(runs.session(Run((), (), ("op",)), hasty=False)), daemon=True)
     thread.start()
     assert begun.wait(60)
     began = time.monotonic()
@@ -123,13 +131,8 @@ def test_a_graph_that_tensorflow_does_not_take_is_no_end(monkeypatch):
         raise ValueError("no such graph")
 
     monkeypatch.setattr(packed, "import_definition", fails)
-    runs = packed.PackedRuns(
-        v1.GraphDef(),
-        "",
-        v1.ConfigProto(),
-        lambda definition, run: Packed(v1.GraphDef(), Report("packing", 9, "", 0.0)),
-    )
-    assert runs.session(Run((), (), ("op",))) is None
+    runs = own_runs(lambda definition, run: Own(v1.GraphDef(), Report("packing", 9, "", 0.0)))
+    assert runs.session(Run((), (), ("op",)), hasty=False) is None
 
 
 def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
@@ -161,18 +164,23 @@ def test_a_run_that_trains_nothing_is_not_looked_at(monkeypatch):
 
 
 @contextlib.contextmanager
-def dear(monkeypatch):
-    """Session and train op of a graph that counts as dear to compile, what makes a step, and what changes its view."""
+def dear(monkeypatch, pack="on"):
+    """Session and train op of a graph that counts as dear to compile, what makes a step, and what changes its view; each of its
+    sessions is optimised by itself."""
     cluster = LocalCluster(2)
     with tf.Graph().as_default() as graph:
         with setter():
             fed = v1.placeholder(tf.int64, [None, TABLES])
-            train, _ = step(lambda number: fed[:, number])
+            train, loss = step(lambda number: fed[:, number])
         host = FakeHost(cluster, cluster.view(0, 1, 0, 1))
+        host.pack, host.optimise = pack, "off"
+        host.set(cluster.view(0, 1, 0, 1))
         session = elastic(host, graph)
 
         def make():
             session.run(train, {fed: np.ones([4, TABLES], np.int64)})
+            if pack == "auto":
+                session.run(loss, {fed: np.ones([4, TABLES], np.int64)})
 
         def change(epoch, *, standby=True):
             marked = cluster.view(0, 1, 0, 1, epoch=epoch), {"nothing": f"nothing@{epoch}"}
@@ -201,45 +209,31 @@ def until_optimised(session, train, make):
     return found
 
 
-@pytest.mark.parametrize("when", ["prepared", "at once", "in its turn"])
-def test_a_graph_that_is_dear_to_compile_is_packed_and_then_optimised(monkeypatch, when):
-    """It is made in a hurry, without TensorFlow's optimiser, and packed; a standby session is packed once it is in use."""
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_graph_that_is_dear_to_compile_is_made_in_haste_and_then_packed(monkeypatch, standby):
+    """That takes the optimiser the time it takes, so nothing is left to be improved."""
     with dear(monkeypatch) as (session, train, make, change):
-        change(2, standby=when != "prepared")
-        assert session.pool.present.quick and packed_of(session, train) == [when == "prepared"]
+        change(2, standby=standby)
+        assert session.pool.present.quick and packed_of(session, train) == [False]
         done = threading.Event()
-        if when == "at once":
-            session.pool.pack_present(done.set)
-            assert done.wait(60) and packed_of(session, train) == [True]
-            done.clear()
-            session.pool.pack_present(done.set)
-            assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
-            make()
+        session.pool.pack_present(done.set)
+        assert done.wait(60) and packed_of(session, train) == [True]
+        done.clear()
+        session.pool.pack_present(done.set)
+        assert session.pool._better is None and not done.is_set(), "there is nothing else to be packed"
+        make()
+        assert session.pool.improve(done.set) is None
+        make()
+
+
+def test_a_run_that_the_optimiser_has_not_seen_has_the_whole_session_exchanged(monkeypatch):
+    """It trains nothing, so it is not packed."""
+    with dear(monkeypatch, "auto") as (session, train, make, change):
+        change(2)
         found = until_optimised(session, train, make)
         assert found and all(found)
         assert not session.pool.present.quick and packed_of(session, train) == [True]
         make()
-
-
-def test_what_saves_little_is_not_packed_in_haste(monkeypatch):
-    """How much it saves is known from the session before; the optimised session is packed when it is compiled."""
-    with dear(monkeypatch) as (session, train, make, change):
-        improved(session)
-        assert packed_of(session, train) == [True] and session.pool._pays(session.pool.present)
-        saved = next(one.changed for one in session.reports() if one.name == "packing")
-        session.pool._note_saved(session.pool.present)
-        assert session.pool._saved == saved > 0
-        monkeypatch.setattr(pool, "HASTY_SHARE", 10.0)
-        change(2, standby=False)
-        hasty, done = session.pool.present, threading.Event()
-        assert hasty.quick and packed_of(session, train) == [False]
-        session.pool.pack_present(done.set)
-        assert session.pool._better is None and not done.is_set()
-        assert not any(until_optimised(session, train, make))
-        assert packed_of(session, train) == [True]
-        monkeypatch.setattr(pool, "HASTY_SHARE", 0.0)
-        change(3, standby=False)
-        assert session.pool.present.quick and packed_of(session, train) == [True], "it pays"
 
 
 def test_a_step_with_options_is_made_beside_packed_ones():
@@ -359,8 +353,9 @@ def test_a_session_in_which_a_run_is_being_packed_is_closed_only_afterwards(monk
     original = passes.pack
 
     def slow(*given):
-        begun.set()
-        assert may.wait(60)
+        if not begun.is_set():
+            begun.set()
+            assert may.wait(60)
         return original(*given)
 
     monkeypatch.setattr(passes, "pack", slow)
@@ -420,7 +415,7 @@ def test_closing_does_not_wait_for_a_run_that_is_being_packed(monkeypatch):
 
 def test_a_session_that_is_optimised_for_a_view_that_is_over_holds_up_no_packing(monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    with dear(monkeypatch) as (session, train, make, change):
+    with dear(monkeypatch, "auto") as (session, train, make, change):
 
         def held(*arguments, compiling=session.pool._compiling):
             work = compiling(*arguments)
@@ -467,13 +462,13 @@ def test_a_session_whose_ps_dies_while_it_is_packed_is_left_behind_and_the_next_
         make()
 
 
-def test_a_change_is_not_held_up_by_a_run_that_cannot_be_packed(monkeypatch):
+def test_a_change_is_not_held_up_by_a_run_that_cannot_be_optimised(monkeypatch):
     with dear(monkeypatch) as (session, train, _, change):
 
         def fails(placed, run):
             raise RuntimeError("a mistake of ours")
 
         with monkeypatch.context() as wrong:
-            wrong.setattr(pool.PlacedSession, "pack", fails)
+            wrong.setattr(pool.PlacedSession, "learn", fails)
             change(2, standby=False)
         assert session.pool.present.quick and packed_of(session, train) == [False]

@@ -273,6 +273,8 @@ def test_a_large_graph_goes_over_in_a_session_made_in_haste_which_an_optimised_o
     with tf.Graph().as_default() as graph:
         train, record, loss = build()
         host = FakeHost(cluster, one)
+        host.pack = host.optimise = "off"
+        host.set(one)
         session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
@@ -308,6 +310,8 @@ def test_nobody_waits_for_an_optimised_session_and_it_is_dropped_where_the_view_
     with tf.Graph().as_default() as graph:
         train, record, _ = build()
         host = FakeHost(cluster, cluster.view(0, 0, 0, 0))
+        host.pack = host.optimise = "off"
+        host.set(cluster.view(0, 0, 0, 0))
         session = elastic(host, graph)
         for _ in range(3):
             session.run([train, record])
