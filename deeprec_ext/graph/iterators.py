@@ -84,7 +84,11 @@ class NamedIterators:
                 node.attr["shared_name"].CopyFrom(text(rewriting.context.resource_scope + name))
             if "container" not in node.attr:
                 node.attr["container"].CopyFrom(text(""))
-            stop = _stop(index, node) if rewriting.context.pack != "off" else None
+            apart = (rewriting.context.pack, rewriting.context.optimise) != (
+                "off",
+                "off",
+            )  # runs in sessions of their own
+            stop = _stop(index, node) if apart else None
             before = ["^" + stop] if stop is not None else []
             rewriting.drops.append(index.add(name + "__drop", "DestroyResourceOp", node.device, [name, *before]).name)
         return len(found) + len(one_shot), f"{len(found)} named, {len(one_shot)} one-shot converted"

@@ -27,9 +27,9 @@ from deeprec_ext.graph.seeds import Seeds, seeded
 
 log = logging.getLogger("deeprec_ext")
 
-OPTIMISED_MAX = 64
-"""Runs of which it is remembered what the optimiser made of them: a script that makes new ones for ever must not fill the
-memory."""
+OPTIMISED_MAX, ASKED_MAX = 32, 512
+"""Runs of which it is remembered what the optimiser made of them, and that it was asked: a script that makes new ones for ever
+must not fill the memory, nor have it asked for ever."""
 
 
 class OnSlots:
@@ -52,7 +52,8 @@ class OnSlots:
             bool(node.attr["seed"].i or node.attr["seed2"].i) for node in rewritten.definition.node if seeded(node.op)
         )
         self._optimising = threading.Lock()
-        self._optimised: OrderedDict[Run, Optimised | str] = OrderedDict()
+        self._asked: OrderedDict[Run, None] = OrderedDict()
+        self._optimised: OrderedDict[Run, Optimised] = OrderedDict()
         self._report: Report | None = None
 
     @staticmethod
@@ -104,12 +105,11 @@ class OnSlots:
 
     def known(self, run: Run) -> Optimised | None:
         """What the optimiser has made of the run; None: nothing, or it was not asked yet. Never slow."""
-        found = self._optimised.get(run)
-        return found if isinstance(found, Optimised) else None
+        return self._optimised.get(run)
 
     def is_asked(self, run: Run) -> bool:
         """Whether the optimiser was asked of it, whatever it said."""
-        return run in self._optimised
+        return run in self._asked
 
     def optimised(self, run: Run, options: GraphOptions, usually: Usually = lambda work: work()) -> Optimised | None:
         """Asks the optimiser of a run, and gives what became of it; None: it is left to the optimiser of its session."""
@@ -126,13 +126,17 @@ class OnSlots:
         index: GraphIndex | None = None
         for run in runs:
             with self._optimising:
-                if run in self._optimised:
+                if run in self._asked:
                     continue
                 if index is None:
                     index = usually(lambda: GraphIndex(GraphDef.FromString(self._serialised)))
-                self._optimised[run] = self._ask(index, run, options, usually)
-                if len(self._optimised) > OPTIMISED_MAX:
-                    self._optimised.popitem(last=False)
+                found = self._ask(index, run, options, usually)
+                if isinstance(found, Optimised):
+                    self._optimised[run] = found
+                self._asked[run] = None
+                for known, most in ((self._optimised, OPTIMISED_MAX), (self._asked, ASKED_MAX)):
+                    while len(known) > most:
+                        known.popitem(last=False)
 
     def _ask(self, index: GraphIndex, run: Run, options: GraphOptions, usually: Usually) -> Optimised | str:
         began = time.perf_counter()

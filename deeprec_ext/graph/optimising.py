@@ -13,7 +13,9 @@ from itertools import chain
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.core.protobuf.config_pb2 import GraphOptions
 
 from deeprec_ext.graph.attributes import output_type
@@ -24,7 +26,7 @@ from deeprec_ext.graph.packing.staying import tie
 from deeprec_ext.graph.placement import physical
 from deeprec_ext.graph.seeds import mix
 from deeprec_ext.tf_private.c_graph import import_definition
-from deeprec_ext.tf_private.grappler import only_processors, optimise
+from deeprec_ext.tf_private.grappler import only_processors, optimise, question
 from deeprec_ext.tf_private.sessions import add_python_operations
 
 NAME = "optimiser"
@@ -95,19 +97,17 @@ def optimise_run(
         return "the script has switched it off"
     if not only_processors():
         return "this process has other devices than processors, and only a session knows what it puts on them"
-    question = usually(lambda: _question(index, run))
-    if isinstance(question, str):
-        return question
-    made = optimise(
-        question.part, question.feeds, dict.fromkeys((*run.fetches, *run.targets)), question.devices, options
-    )
-    return usually(lambda: _answer(made, question))
+    found = usually(lambda: _question(index, run))
+    if isinstance(found, str):
+        return found
+    made = optimise(found.asked, found.devices, options)
+    return usually(lambda: _answer(made, found.part))
 
 
 @dataclass(frozen=True)
 class _Question:
     part: GraphDef
-    feeds: dict[str, int]
+    asked: Any
     devices: list[str]
 
 
@@ -117,18 +117,45 @@ def _question(index: GraphIndex, run: Run) -> _Question | str:
         return f"a run that is tied to its session by a {tied}"
     part = part_of(index, run)
     for node in part.node:
-        node.device = _full(node.device)
+        node.device = _full(node.device or _device_beside(index, node))
+    devices = sorted({node.device for node in part.node})
+    if not all(device.endswith(_PROCESSOR) for device in devices):
+        return "a run with ops of which nobody has said where they run, or on other devices than processors"
     feeds = {tensor: output_type(index.nodes[op_name(tensor)], output_number(tensor)) for tensor in sorted(run.fed)}
-    if not all(feeds.values()):
-        return "a run that is fed a reference"
-    return _Question(part, feeds, sorted({node.device for node in part.node if node.device.endswith(_PROCESSOR)}))
+    if not all(feeds.values()) or any(map(output_number, feeds)):
+        return "a run that is fed a reference, or another output than the first"  # the optimiser would not know of it
+    return _Question(part, question(part, feeds, dict.fromkeys((*run.fetches, *run.targets))), devices)
 
 
-def _answer(made: GraphDef, question: _Question) -> Optimised:
+def _device_beside(index: GraphIndex, node: NodeDef) -> str:
+    """Of what TensorFlow keeps an op with that has none: the optimiser does not know, and a session's placer comes later."""
+    seen: set[str] = set()
+    ways = [node.name]
+    while ways:
+        node = index.nodes[ways.pop()]
+        if node.device:
+            return str(node.device)
+        if node.name not in seen:
+            seen.add(node.name)
+            ways += [name for name in _beside(index, node) if name in index.nodes]
+    return ""
+
+
+def _beside(index: GraphIndex, node: NodeDef) -> Iterator[str]:
+    """What it is placed with, by the script's word, and whose handle or reference it takes."""
+    if "_class" in node.attr:
+        yield from (place.decode().partition("loc:@")[2] for place in node.attr["_class"].list.s)
+    for tensor in index.inputs(node.name):
+        if tensor[0] != "^":
+            kind = output_type(index.nodes[op_name(tensor)], output_number(tensor))
+            if kind in (types_pb2.DT_INVALID, types_pb2.DT_RESOURCE):
+                yield op_name(tensor)
+
+
+def _answer(made: GraphDef, part: GraphDef) -> Optimised:
     for node in made.node:
         if node.device.startswith("/job:") and "_class" in node.attr:
-            del node.attr["_class"]  # it says where the op is to be, and that is known
-    part = question.part
+            del node.attr["_class"]  # where the op is to be is known
     return Optimised(made.SerializeToString(), dict(_changed(made, part)), len(part.node), len(made.node))
 
 

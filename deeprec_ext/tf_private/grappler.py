@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -14,20 +15,13 @@ from tensorflow.python.grappler import tf_optimizer
 v1 = tf.compat.v1
 
 
-def optimise(
-    definition: GraphDef, feeds: Mapping[str, int], wanted: Iterable[str], devices: Iterable[str],
-    options: config_pb2.GraphOptions,
-) -> GraphDef:  # fmt: skip
-    """What is wanted of a graph, as TensorFlow's optimiser would have it run. Takes seconds, without the interpreter's lock.
+def question(definition: GraphDef, feeds: Mapping[str, int], wanted: Iterable[str]) -> Any:
+    """What `optimise` is asked.
 
     Args:
       definition: of a graph whose ops have full device names.
       feeds: tensor → its type (DataType).
       wanted: tensors and operations; they keep their names.
-      devices: full names of all, which are taken for processors.
-      options: what the session's ConfigProto says of graphs.
-
-    Raises tf.errors.OpError, or what the bindings raise, where the optimiser does not take the graph.
     """
     meta = meta_graph_pb2.MetaGraphDef(graph_def=definition)
     signature = meta.signature_def["run"]
@@ -37,6 +31,19 @@ def optimise(
         fed.tensor_shape.unknown_rank = True
     for number, name in enumerate(wanted):
         signature.outputs[str(number)].name = name
+    return meta
+
+
+def optimise(meta: Any, devices: Iterable[str], options: config_pb2.GraphOptions) -> GraphDef:
+    """What is wanted of a graph, as TensorFlow's optimiser would have it run. Takes seconds, without the interpreter's lock.
+
+    Args:
+      meta: see `question`.
+      devices: full names of all, which are taken for processors.
+      options: what the session's ConfigProto says of graphs.
+
+    Raises tf.errors.OpError, or what the bindings raise, where the optimiser does not take the graph.
+    """
     config = config_pb2.ConfigProto(graph_options=options)
     config.graph_options.rewrite_options.min_graph_nodes = -1
     cluster = grappler_cluster.Cluster(devices=[_processor(name) for name in devices])

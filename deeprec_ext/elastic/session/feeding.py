@@ -119,6 +119,11 @@ class Run:
         """Whether the batches are still there: the ledger may have been rewound meanwhile."""
         return all(source.valid(ticket) for source, ticket in self._tickets)
 
+    @property
+    def restarts(self) -> bool:
+        """Whether an iterator has to be made anew before the run."""
+        return any(one.restart_needed for one, _ in self._pulls)
+
     def restart(self, placed: PlacedSession, feeds: Mapping[str, Feed]) -> None:
         """Makes iterators anew, in this session, that have to give batches again."""
         restarts = self._feeding.restarts

@@ -30,6 +30,10 @@ class Iterators:
         self._suspects: dict[str, int] = {}  # that a failed run has read; runs until they are trusted again
         self._started: dict[str, tuple[Signature, list[Any]]] = {}  # how each was started
 
+    def starts(self, placed: PlacedSession, facts: Facts) -> bool:
+        """Whether one-shot iterators have to be started before the run."""
+        return facts.one_shot and not self._initialized.issuperset(placed.initializers)
+
     def before(self, placed: PlacedSession, facts: Facts, signature: Signature, values: list[Any]) -> None:
         """A run is about to be made: one-shot iterators are started, and it is noted which ones the run starts."""
         if facts.one_shot:

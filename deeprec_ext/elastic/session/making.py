@@ -91,7 +91,7 @@ class RunMaker:
         """
         if not self._is_large(run) or not self._packs(run):
             return None
-        found = self._on_slots.optimised(run, self._options, at_usual_priority) if self._on_slots is not None else None
+        found = self._on_slots.known(run) if self._on_slots is not None else None
         made, told = definition, self._told
         if found is not None:
             made, told = (lambda: self._placed(found)), found.told(self._told)

@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
 OWN_MAX = 16
-"""Sessions of that kind beside a placed one: the steps, with and without summaries, twice, and some more. Others run in it."""
+"""Sessions of each of the two kinds beside a placed one: the steps, with and without summaries, and some more."""
 
 LEFT_ALONE_MAX = 128
 """Runs of which it is remembered that they have none: a script that makes new ones for ever must not fill the memory."""
@@ -75,7 +75,7 @@ class OwnRuns:
             quick,
             maker,
         )
-        self._lock = threading.Lock()
+        self._lock, self._seeding = threading.Lock(), threading.Lock()
         self._making: dict[tuple[Run, bool], threading.Lock] = {}  # held for long: who needs one waits for no other
         self._sessions: dict[tuple[Run, bool], OwnSession] = {}
         self._refused: list[OwnSession] = []
@@ -97,18 +97,23 @@ class OwnRuns:
             making = self._making.setdefault(key, threading.Lock())
         with making:
             found = self._sessions.get(key)
-            if found is not None or key in self._left_alone:
-                return found
-            made = self._make(run, hasty, packs)
+            if found is None and key not in self._left_alone:
+                found = self._kept(key, self._make(run, hasty, packs))
             with self._lock:
                 self._making.pop(key, None)
-                if made is not None and not self._ended:
-                    self._sessions[key] = made
-                    return made
-                self._leave_alone(key)
-            if made is not None:
-                made.leave_behind()  # nothing has opened it
-            return None
+            return found
+
+    def _kept(self, key: tuple[Run, bool], made: OwnSession | None) -> OwnSession | None:
+        with self._lock:
+            if (
+                made is not None and not self._ended and key not in self._left_alone
+            ):  # it may have been refused meanwhile
+                self._sessions[key] = made
+                return made
+            self._leave_alone(key)
+        if made is not None:
+            made.leave_behind()  # nothing has opened it
+        return None
 
     def refuse(self, run: Run) -> None:
         """It could not be compiled, or failed, and is run with the others. Its sessions end with them: that may take long."""
@@ -118,6 +123,9 @@ class OwnRuns:
                 self._leave_alone(key)
                 if session is not None:
                     self._refused.append(session)
+
+    def __len__(self) -> int:
+        return len(self._sessions) + len(self._refused)
 
     def has(self, run: Run, *, hasty: bool) -> bool:
         return (run, hasty) in self._sessions
@@ -135,24 +143,30 @@ class OwnRuns:
             del self._left_alone[next(iter(self._left_alone))]
 
     def _make(self, run: Run, hasty: bool, packs: bool) -> OwnSession | None:
-        if self._ended or len(self._sessions) >= OWN_MAX:
+        if self._ended or sum(kind == hasty for _, kind in list(self._sessions)) >= OWN_MAX:
             return None
         try:
             own = self._maker.in_haste(run, packs) if hasty else self._settled(run)
             if own is None:
                 return None
-            if hasty and own.report is not None and own.report.changed:
-                self._packed[run] = own.definition.SerializeToString(), own.report
             with self._lock:
                 if own.report is not None and (self.report is None or own.report.changed > self.report.changed):
                     self.report = own.report
-                seed_apart(own.definition, self._drawn, self._earlier)
-            graph = tf.Graph()
-            at_usual_priority(lambda: import_definition(graph, own.definition))
+            made = own
+            graph = at_usual_priority(lambda: self._graph(run, made, hasty))
         except Exception:  # a mistake of ours: the step can be made all the same
             log.exception("a run has no session of its own")
             return None
         return OwnSession(self._target, graph=graph, config=self._quick if hasty else self._config)
+
+    def _graph(self, run: Run, own: Own, hasty: bool) -> tf.Graph:
+        if hasty and own.report is not None and own.report.changed:
+            self._packed[run] = own.definition.SerializeToString(), own.report
+        with self._seeding:
+            seed_apart(own.definition, self._drawn, self._earlier)
+        graph = tf.Graph()
+        import_definition(graph, own.definition)
+        return graph
 
     def _settled(self, run: Run) -> Own | None:
         if run in self._packed:  # it takes as long as all the rest

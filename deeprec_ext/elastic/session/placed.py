@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from deeprec_ext.elastic.agent.background import without_collections
+from deeprec_ext.elastic.agent.background import at_usual_priority, without_collections
 from deeprec_ext.elastic.runtime.trimming import trim_later
 from deeprec_ext.elastic.session.making import RunMaker
 from deeprec_ext.elastic.session.packed import GONE, OwnRuns, PackedRunError, is_ours
@@ -33,6 +33,9 @@ CALLABLES_MAX = 128
 
 RETIRE_LIMIT_SECONDS = 5.0
 """How long the runs of an exchanged session may take to end before it is closed or left behind."""
+
+EACH_SECONDS = 0.2
+"""So much longer for each session of a run."""
 
 PROBE_LIMIT_SECONDS = 5.0
 """How long the end of a probe waits for the runs under way, and the end of its session for it."""
@@ -114,10 +117,9 @@ class PlacedSession:
         self._callables: OrderedDict[Signature, Compiled] = OrderedDict()
         self._graph = tf.Graph()
         self._imported = False
-        hasty = _quick(config)
-        self._session = OwnSession(target, graph=self._graph, config=hasty if quick else config)
+        self._session = OwnSession(target, graph=self._graph, config=_quick(config) if quick else config)
         self._own = (
-            OwnRuns(lambda: rewritten.definition, target, config, hasty, maker, earlier=int(later))
+            OwnRuns(lambda: rewritten.definition, target, config, _without_optimiser(config), maker, int(later))
             if maker is not None
             else None
         )
@@ -259,21 +261,27 @@ class PlacedSession:
     def is_compiled(self, signature: Signature) -> bool:
         return signature in self._callables
 
-    def open(self) -> None:
-        """TensorFlow does that at the first use, on all PS that the session names: for ever, where one of them dies then."""
+    def open(self, signature: Signature | None = None) -> None:
+        """What the run needs, or the session of the whole graph. TensorFlow does that at the first use, on all PS that the
+        session names: for ever, where one of them dies then."""
         with self._lock:
             if self._shut:
                 raise ExchangedError
             self._running += 1
         try:
-            self._open()
+            if signature is not None and self._has_own(signature):
+                self.callable(signature)
+            else:
+                self._open()
         finally:
             with self._lock:
                 self._running -= 1
 
-    def is_open(self, signature: Signature) -> bool:
-        """Whether the run opens no session on PS, as far as is known."""
-        return self.opened or signature in self._callables
+    def is_open(self, signature: Signature | None = None) -> bool:
+        """Whether the run opens no session on PS, as far as is known; None: any run."""
+        if signature is None:
+            return self.opened
+        return signature in self._callables or (self.opened and not self._has_own(signature))
 
     def _open(self) -> None:
         """The session of the whole graph."""
@@ -285,7 +293,7 @@ class PlacedSession:
         with self._importing:
             if not self._imported:
                 with without_collections():
-                    import_definition(self._graph, self._rewritten.definition)
+                    at_usual_priority(lambda: import_definition(self._graph, self._rewritten.definition))
                 self._imported = True
 
     def run(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
@@ -406,7 +414,7 @@ class PlacedSession:
 
         thread = threading.Thread(target=work, name="deeprec-close", daemon=True)
         thread.start()
-        thread.join(timeout_seconds)
+        thread.join(timeout_seconds + (EACH_SECONDS * len(self._own) if self._own is not None else 0.0))
         if thread.is_alive():
             log.info(
                 "closing a session that nobody uses any more takes more than %.0f s (a PS of it does not answer, or its input "
@@ -433,10 +441,15 @@ class PlacedSession:
 
 def _quick(given: v1.ConfigProto) -> v1.ConfigProto:
     """Compiling takes a third of the processor time then or less, and steps up to 1.5 times as much."""
+    config = _without_optimiser(given)
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return config
+
+
+def _without_optimiser(given: v1.ConfigProto) -> v1.ConfigProto:
     config = v1.ConfigProto()
     config.CopyFrom(given)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
     return config
 
 

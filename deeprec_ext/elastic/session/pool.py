@@ -21,7 +21,6 @@ import tensorflow as tf
 from deeprec_ext import graph as passes
 from deeprec_ext.elastic.agent.background import (
     IDLE_NICENESS,
-    GivenUpError,
     Polite,
     hasten,
     politely,
@@ -214,9 +213,11 @@ class SessionPool:
             placed = found if found is not None else self._build(wanted, exported, quick=_dear(exported))
             expected = self._user.expected()
             each_step = self._user.each_step()
-            if not hurry:
-                self._learn(placed, wanted, expected, under_way)
-            self._compile(placed, wanted, each_step if standby or hurry else expected, under_way)
+            wished = each_step if standby or hurry else expected
+            whole = bool(placed.drops) and not (
+                standby or hurry
+            )  # what starts and ends iterators has no session of its own
+            self._compile(placed, wanted, wished, under_way, learns=not hurry, opens=whole)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
         log.info(
@@ -230,11 +231,13 @@ class SessionPool:
         key = (wanted.key, self._user.exported().version)
         placed = self._standby.get(key)
         missing = self._missing(placed) if placed is not None else None
-        if placed is None or missing is None:
+        if placed is None or (missing is None and (placed.opened or not placed.drops)):
             return False
         with self._making(key) as under_way:
-            self._learn(placed, wanted, [missing], under_way)
-            self._compile(placed, wanted, [missing], under_way)
+            if missing is not None:
+                self._compile(placed, wanted, [missing], under_way)
+            else:
+                self._compile(placed, wanted, [], under_way, opens=True)
         return True
 
     @contextlib.contextmanager
@@ -311,7 +314,8 @@ class SessionPool:
 
     def _pack(self, placed: PlacedSession, wanted: Wanted, again: Callable[[], None]) -> None:
         run = next(filter(placed.is_to_be_packed, self._user.each_step()), None)
-        unknown = [one for one in self._user.recurring() if placed.is_to_learn(one)]
+        often = set(self._user.recurring())
+        unknown = [one for one in self._user.expected() if one in often and placed.is_to_learn(one)]
         if run is None and not unknown:
             return
         with self._building:
@@ -376,42 +380,39 @@ class SessionPool:
         return next((one for one in expected if not placed.is_compiled(one)), None)
 
     def _compile(
-        self, placed: PlacedSession, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay
-    ) -> None:
+        self, placed: PlacedSession, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay,
+        *, learns: bool = True, opens: bool = False,
+    ) -> None:  # fmt: skip
         """Beside training, one after another. When that fails the session is left behind, unless it is in use by now;
-        GivenUpError: one of its PS died."""
-        host = self._host
+        GivenUpError: one of its PS died.
+
+        Args:
+          learns: each is optimised, once for all views, before.
+          opens: then the session of the whole graph as well.
+        """
+        work = self._compiling(placed, signatures, under_way, learns=learns, opens=opens)
         try:
-            politely(
-                self._compiling(placed, signatures, under_way), give_up=lambda: host is not None and host.dead(wanted)
-            )
+            politely(work, give_up=lambda: self._is_dead(wanted))
         except Exception:
             if placed is not self.present:
                 placed.leak()
             raise
 
-    def _learn(
-        self, placed: PlacedSession, wanted: Wanted, signatures: Iterable[Signature], under_way: _UnderWay
-    ) -> None:
-        """What may be run again is optimised once, before it is compiled for the first view that is not the job's first."""
-        unhurried = itertools.takewhile(lambda _: not under_way.hurried, signatures)
-        try:
-            politely(placed.learn, unhurried, give_up=lambda: self._is_dead(wanted))
-        except GivenUpError:
-            placed.leak()
-            raise
-        except Exception:  # a mistake of ours: it can be compiled all the same
-            log.exception("a run is not optimised once for all views")
-
     def _compiling(
-        self, placed: PlacedSession, signatures: Iterable[Signature], under_way: _UnderWay | None = None
-    ) -> Callable[[], None]:
+        self, placed: PlacedSession, signatures: Iterable[Signature], under_way: _UnderWay | None = None,
+        *, learns: bool = False, opens: bool = False,
+    ) -> Callable[[], None]:  # fmt: skip
         recurring = self._user.recurring()
+
+        def hurried() -> bool:
+            return under_way is not None and under_way.hurried
 
         def work() -> None:
             for signature in signatures:
-                if under_way is not None and under_way.hurried and placed.usable:
+                if hurried() and placed.usable:
                     return
+                if learns and not hurried():
+                    self._learn(placed, signature)
                 try:
                     placed.callable(signature)
                 except tf.errors.InvalidArgumentError as error:
@@ -419,8 +420,16 @@ class SessionPool:
                         raise
                     self._uncompilable.add(signature)
                     log.info("a run that was made once is not prepared: %s", str(error)[:200])
+            if opens and not hurried():
+                placed.open()
 
         return work
+
+    def _learn(self, placed: PlacedSession, signature: Signature) -> None:
+        try:
+            placed.learn([signature])
+        except Exception:  # a mistake of ours: it can be compiled all the same
+            log.exception("a run is not optimised once for all views")
 
     def has_standby(self, wanted: Wanted) -> bool:
         key = (wanted.key, self._user.exported().version)

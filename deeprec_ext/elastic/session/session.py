@@ -224,7 +224,7 @@ class ElasticSession(DivertedSession):
             gone = partial(self._host.dead, made_for)
             call.followed = (*LOST, *STALE)
             try:
-                self._open(placed, call.signature, gone)
+                self._open(placed, call, gone)
                 self._before(placed, call)
                 result = self._execute(call, placed, gone)
                 self._iterators.trust(call.facts)
@@ -233,6 +233,8 @@ class ElasticSession(DivertedSession):
             except (tf.errors.OutOfRangeError, *LOST, *STALE) as error:
                 if not self._iterators.interrupted(call.facts, error):
                     raise
+                if not placed.is_open():
+                    self._host.runner.call(placed.open, hopeless=gone)
                 call.followed = ()
                 self._iterators.start_again(placed, call.facts)
                 return _AGAIN
@@ -241,10 +243,10 @@ class ElasticSession(DivertedSession):
         """It reaches no PS; its session names some, and has to be opened on them."""
         assert self._host is not None
         placed, made_for = self._take_present(call)
-        if not placed.is_open(call.signature) and made_for is not None:
+        if made_for is not None and not self._is_open(placed, call):
             with self._host.gate.passing():
                 call.followed = LOST
-                self._open(placed, call.signature, partial(self._host.dead, made_for))
+                self._open(placed, call, partial(self._host.dead, made_for))
                 call.followed = ()
         self._before(placed, call)
         return self._execute(call, placed, None)
@@ -309,9 +311,20 @@ class ElasticSession(DivertedSession):
         signature = Signature((), tuple(tensors), ())
         return self._run_placed(self._user.facts_of(signature), signature, [], None, None, False)
 
-    def _open(self, placed: PlacedSession, signature: Signature, gone: Callable[[], bool]) -> None:
-        """A call of its own, that can be given up, before anything is run in the session by this thread itself."""
-        if not placed.is_open(signature) and self._host is not None:
+    def _is_open(self, placed: PlacedSession, call: _Call) -> bool:
+        """Whether what the run and what comes before it need is: iterators are started, and steps profiled, in the session of
+        the whole graph."""
+        restarts = call.feeding is not None and call.feeding.restarts
+        whole = call.tracing or restarts or self._iterators.starts(placed, call.facts)
+        return placed.is_open(call.signature) and (not whole or placed.is_open())
+
+    def _open(self, placed: PlacedSession, call: _Call, gone: Callable[[], bool]) -> None:
+        """Calls of their own, that can be given up, before anything is run in the session by this thread itself."""
+        if self._host is None or self._is_open(placed, call):
+            return
+        if not placed.is_open(call.signature):
+            self._host.runner.call(placed.open, call.signature, hopeless=gone)
+        if not self._is_open(placed, call):
             self._host.runner.call(placed.open, hopeless=gone)
 
     def _declare(self) -> None:

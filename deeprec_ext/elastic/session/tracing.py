@@ -225,7 +225,7 @@ def make_probe(found: Traceable, record: Callable[[Recorded], None]) -> Probe:
         rewritten = passes.rewrite(found.definition, found.context)
         signature, marks = found.signature, found.placed.marks_of(found.signature)
         definition = rewritten.definition
-        if found.placed.is_packed(signature):  # what is traced is what is run
+        if found.placed.is_packed(signature):  # what is traced is packed as what is run is
             packed = passes.pack(
                 definition, found.placed.run_of(signature), found.context.worker_device, found.context.pack, found.told
             )

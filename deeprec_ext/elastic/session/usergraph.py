@@ -34,8 +34,8 @@ EXPECTED_MAX, EXPECTED_ONCE_MAX = 64, 8
 """Signatures that are compiled in advance at most, and of those at most so many that were run only once, the newest: a script
 may make new fetches for ever."""
 
-ON_SLOTS_MAX = 2
-"""Such copies of one version of a graph that are kept: before and after marks of backups have come."""
+ON_SLOTS_MAX = 3
+"""Such copies of one version of a graph that are kept: without marks, with those of backups, with those of what is moved."""
 
 BEGINNINGS = frozenset((
     "Assign", "AssignVariableOp", "RestoreV2", "VarIsInitializedOp", "IsVariableInitialized", "MakeIterator",
@@ -81,7 +81,8 @@ class Exported:
     """Once it was asked for."""
 
     on_slots: OrderedDict[object, OnSlots] = field(default_factory=OrderedDict)
-    """By what the views that it serves have in common."""
+    """By what the views that it serves have in common, the last one used last."""
+    making: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def updates(self) -> frozenset[str]:
@@ -93,12 +94,14 @@ class Exported:
         if not OnSlots.serves(context):
             return None
         key = OnSlots.key(context)
-        found = self.on_slots.get(key)
-        if found is None:
-            found = self.on_slots[key] = OnSlots(self.definition, context)
-            while len(self.on_slots) > ON_SLOTS_MAX:
-                self.on_slots.popitem(last=False)
-        return found
+        with self.making:
+            found = self.on_slots.get(key)
+            if found is None:
+                found = self.on_slots[key] = OnSlots(self.definition, context)
+                while len(self.on_slots) > ON_SLOTS_MAX:
+                    self.on_slots.popitem(last=False)
+            self.on_slots.move_to_end(key)
+            return found
 
 
 def _remember(partitioning: passes.Partitioning, exported: Exported) -> None:

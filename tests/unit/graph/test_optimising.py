@@ -267,14 +267,63 @@ def test_an_optimiser_that_fails_is_asked_once(setter, monkeypatch):
     assert len(asked) == 1 and "no such luck" in on_slots.report.detail
 
 
-def test_what_is_remembered_does_not_grow_for_ever(setter, monkeypatch):
+def test_what_is_remembered_does_not_grow_for_ever_and_nobody_asks_for_ever(setter, monkeypatch):
     monkeypatch.setattr("deeprec_ext.graph.on_slots.OPTIMISED_MAX", 2)
     model = Model("once_many", setter)
     on_slots = OnSlots(model.definition, context())
     runs = [Run(("ids:0",), (name,), ()) for name in (*model.values.values(), "loss:0")][:4]
-    for run in runs:
-        assert on_slots.optimised(run, OPTIONS) is not None
+    on_slots.optimise(runs, OPTIONS)
     assert [on_slots.known(run) is not None for run in runs] == [False, False, True, True]
+    assert all(map(on_slots.is_asked, runs))
+    monkeypatch.setattr("deeprec_ext.graph.on_slots.ASKED_MAX", 3)
+    on_slots.optimise([Run(("ids:0",), (), (model.train,))], OPTIONS)
+    assert [on_slots.is_asked(run) for run in runs] == [False, False, True, True]
+
+
+def built(make):
+    """A graph, and what becomes of the run of what it ends with."""
+    with tf.Graph().as_default() as graph:
+        run = make()
+    on_slots = OnSlots(graph.as_graph_def(), context())
+    found = on_slots.optimised(run, OPTIONS)
+    return found, on_slots.report.detail if on_slots.report is not None else ""
+
+
+def test_where_an_op_runs_must_be_known(setter):
+    """The optimiser forgets what is to be kept together, and believes that there are the devices that a script names."""
+
+    def beside(where):
+        def make():
+            with v1.device("/job:ps/task:1"):
+                there = tf.constant(1.0, name="there") + tf.random.normal([])
+            with v1.device(where), tf.Graph.colocate_with(v1.get_default_graph(), there.op, ignore_existing=True):
+                found = tf.add(there, 1.0, name="found")
+            return Run((), (found.name,), ())
+
+        return make
+
+    found, _ = built(beside(None))
+    placed = {node.name: node.device for node in found.placed((1, 0, 1, 0), 0).node}
+    assert placed["found"] == "/job:ps/replica:0/task:0/device:CPU:0"
+
+    def accelerated():
+        with v1.device("/job:worker/task:0/device:GPU:0"):
+            return Run((), (tf.add(tf.random.normal([]), 1.0).name,), ())
+
+    found, why = built(accelerated)
+    assert found is None and "other devices" in why
+
+
+def test_a_run_that_is_fed_another_output_than_the_first_is_left_to_its_session(setter):
+    """The optimiser knows fed ops by their names alone, and would believe what it infers of the others."""
+
+    def make():
+        with v1.device(WORKER):
+            parts = tf.split(v1.placeholder(tf.float32, [4], name="whole"), 2)
+            return Run((parts[1].name,), (tf.shape(parts[1]).name,), ())
+
+    found, why = built(make)
+    assert found is None and "another output" in why
 
 
 def test_of_what_the_optimiser_has_changed_the_user_is_not_believed(setter):

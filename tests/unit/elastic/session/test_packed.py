@@ -160,7 +160,7 @@ def test_two_packed_runs_do_not_draw_the_same_numbers():
 
 @pytest.mark.parametrize("standby", [False, True])
 def test_another_view_is_made_in_haste_from_what_was_optimised_once(monkeypatch, standby):
-    """For all runs that it may need, and without a session of the whole graph, until somebody wants something new of it."""
+    """For all runs that it may need; the session of the whole graph comes last, or when somebody wants something new of it."""
     asked = []
     original = on_slots.optimise_run
     monkeypatch.setattr(on_slots, "optimise_run", lambda *given: asked.append(given[1]) or original(*given))
@@ -182,7 +182,8 @@ def test_another_view_is_made_in_haste_from_what_was_optimised_once(monkeypatch,
         session.pool.exchange(host.set(two))
         found = [session.run([train, loss])[1], session.run(step)]
         placed = session.pool.present
-        assert found[1] == 5 and hasty_of(session, train) == [True] and not placed.opened and placed.late == 0
+        assert found[1] == 5 and hasty_of(session, train) == [True] and placed.late == 0
+        assert placed.opened != standby, "iterators begin there, which is not prepared first where a PS may be lost"
         assert len(asked) == len(set(asked)) == 2, "the step, and the reading of its number"
         assert any(one.name == "packing" and one.changed > 0 for one in session.reports())
         assert any(one.name == "optimiser" and "operations of" in one.detail for one in session.reports())

@@ -49,6 +49,11 @@ def setter():
     return v1.device(v1.train.replica_device_setter(4, worker_device="/job:chief/task:0"))
 
 
+def hasty_of(session, train):
+    placed = session.pool.present
+    return [placed._own.has(placed.run_of(one), hasty=True) for one in placed._callables if train.name in one.targets]
+
+
 def packed_of(session, train):
     placed = session.pool.present
     return [placed.is_packed(one) for one in placed._callables if train.name in one.targets]
@@ -57,7 +62,7 @@ def packed_of(session, train):
 def test_what_a_script_says_wrongly_of_a_tensor_costs_it_the_packing_and_no_step():
     """Ids that have a dimension more than it says: stock TensorFlow never looks."""
     losses = {}
-    for mode, optimise in (("off", "off"), ("on", "off"), ("on", "auto")):
+    for mode, optimise in (("off", "off"), ("on", "off")):
         cluster = LocalCluster(2)
         with tf.Graph().as_default() as graph:
             with setter():
@@ -290,6 +295,38 @@ def test_closing_ends_a_packed_step_that_waits_for_its_input():
         assert isinstance(ended[0], kinds), ended
 
 
+def test_a_step_after_a_loss_opens_nothing_that_it_does_not_need(monkeypatch):
+    """What opens a session on PS is called by the runner, which can give it up, and of what was optimised before nothing else
+    is imported; a step that is profiled needs the whole graph."""
+    with dear(monkeypatch) as (session, train, make, _):
+        host = session.pool._host
+        host.pack, host.optimise = "auto", "auto"
+        view = host.cluster.view(0, 1, 0, 1, epoch=7)
+        session.pool.prepare(host.make(view, {"nothing": "nothing@7"}))
+        assert session.pool._prepared
+        for placed in session.pool.drop_prepared():
+            placed.close()
+        calls = []
+        original = host.runner.call
+
+        def noting(function, *given, **words):
+            calls.append(function.__name__)
+            return original(function, *given, **words)
+
+        monkeypatch.setattr(host.runner, "call", noting)
+        host.set(view, {"nothing": "nothing@7"})
+        make()
+        placed = session.pool.present
+        assert calls == ["open", "run"] and not placed.opened and placed.quick
+        assert hasty_of(session, train) == [True] and placed.late == 0
+        fed = next(one for one in session.graph.get_operations() if one.type == "Placeholder").outputs[0]
+        metadata = v1.RunMetadata()
+        session.run(
+            train, {fed: np.ones([4, TABLES], np.int64)}, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), metadata
+        )
+        assert calls[2:] == ["open", "traced"] and placed.opened and metadata.step_stats.dev_stats
+
+
 KINDS = {
     "sparse": lambda n: tf.sparse.from_dense(tf.fill([4, TABLES], n % ROWS)),
     "ragged": lambda n: tf.RaggedTensor.from_tensor(tf.fill([4, TABLES], n % ROWS)),
@@ -320,8 +357,9 @@ def test_input_with_threads_ends_before_the_session_that_read_it(kind):
     time.sleep(0.2)
 
 
+@pytest.mark.parametrize("pack", ["on", "off"])
 @pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
-def test_input_is_read_on_after_changes_before_and_between_its_reads(again):
+def test_input_is_read_on_after_changes_before_and_between_its_reads(again, pack):
     """Who first reads it, and where it begins again, may be in a session that is closed long before it ends."""
     cluster = LocalCluster(2)
     one, two = cluster.view(0, 1, 0, 1), cluster.view(0, 1, 0, 1, epoch=2)
@@ -333,12 +371,17 @@ def test_input_is_read_on_after_changes_before_and_between_its_reads(again):
             record = iterator.get_next()
             train, _ = step(lambda number: tf.fill([4], record % ROWS))
         host = FakeHost(cluster, one)
+        host.pack = pack
+        host.set(one)
         session = elastic(host, graph)
         seen = []
         for number in range(6):
             host._wanted = host.make(two if number % 2 else one, {"none": f"none{number}"})  # another session each time
+            if pack == "off" and number:
+                session.pool.prepare(host._wanted)  # the step has a session of its own, optimised before
             seen += [session.run([train, record])[1] for _ in range(4)]
-            assert packed_of(session, train) == [True]
+            assert packed_of(session, train) == [pack == "on"]
+            assert hasty_of(session, train) == [pack == "off" and number > 0]
             for placed in host.retired:
                 placed.close()
             host.retired.clear()
