@@ -214,9 +214,8 @@ class SessionPool:
             expected = self._user.expected()
             each_step = self._user.each_step()
             wished = each_step if standby or hurry else expected
-            whole = bool(placed.drops) and not (
-                standby or hurry
-            )  # what starts and ends iterators has no session of its own
+            # What starts and ends iterators has no session of its own.
+            whole = bool(placed.drops) and not (standby or hurry)
             self._compile(placed, wanted, wished, under_way, learns=not hurry, opens=whole)
             if found is None:
                 (self._standby if standby else self._prepared)[key] = placed
@@ -387,10 +386,11 @@ class SessionPool:
         GivenUpError: one of its PS died.
 
         Args:
-          learns: each is optimised, once for all views, before.
+          learns: each is optimised before, once for all views, unless the graph is large: that takes longer than to compile it
+            for one view without the optimiser, and is done beside training (`pack_present`).
           opens: then the session of the whole graph as well.
         """
-        work = self._compiling(placed, signatures, under_way, learns=learns, opens=opens)
+        work = self._compiling(placed, signatures, under_way, learns=learns and not placed.quick, opens=opens)
         try:
             politely(work, give_up=lambda: self._is_dead(wanted))
         except Exception:

@@ -289,9 +289,9 @@ class Trainer:
             self._standby.soon()
         if self.clock.steps == 3:
             self._builder.put(self._freeze)
-        if self.clock.steps in (3, 50) or self.clock.steps % 1000 == 0:
+        if self.clock.steps in (3, 50, 250) or self.clock.steps % 1000 == 0:
             self._builder.put(self.send_catalogue)
-            self._standby.soon()  # hooks and savers may have added to the graph
+            self._standby.soon()  # hooks and savers may have added to the graph, and summaries have been made twice
         if self.clock.steps == 50:
             self._builder.put(self._declare)
         self._notice()

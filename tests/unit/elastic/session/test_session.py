@@ -380,7 +380,8 @@ def test_a_standby_session_is_usable_with_the_runs_of_every_step_and_completed_o
         assert session.pool.has_standby(wanted)
         [standby] = session.pool._standby.values()
         assert compiled(standby) == {2}
-        assert session.pool.complete(wanted) and compiled(standby) == {2, 3}
+        assert session.pool.complete(wanted) and compiled(standby) == {2, 3} and not standby.opened
+        assert session.pool.complete(wanted) and standby.opened, "iterators begin and end there"
         assert not session.pool.complete(wanted)
         later = host.make(cluster.view(0, 0, 0, 0, epoch=3), {"nothing": "nothing@other"})
         session.pool.prepare(later, hurry=True)  # as after a loss
