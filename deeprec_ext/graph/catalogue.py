@@ -18,7 +18,7 @@ from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.marks import STATE
 from deeprec_ext.graph.writes import VariableNode, Write, find_writes, variable_bytes, variables_on_ps
 from deeprec_ext.proto.deeprec_ext_pb2 import Catalogue, Variable
-from deeprec_ext.tf_private.variables import is_variable, save_slice
+from deeprec_ext.tf_private.operations import is_variable, save_slice
 from deeprec_ext.units import few
 
 SMALLEST_TABLE_BYTES = 64 * 1024

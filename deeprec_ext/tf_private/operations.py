@@ -1,4 +1,4 @@
-"""What TensorFlow knows of an operation: its OpDef, and what its profiler counts of one.
+"""What TensorFlow knows of an operation: its OpDef, what its profiler counts of one; and what a variable is in checkpoints.
 
 What is public tells no OpDef without a graph that has such a node, and counts whole graphs, initialisers of tables included.
 """
@@ -53,3 +53,13 @@ class _Tensor:
 
     def get_shape(self) -> tf.TensorShape:
         return tf.TensorShape([self._batch_size if size is None else size for size in self._shape.as_list()])
+
+
+def is_variable(candidate: Any) -> bool:
+    """Whether it can be asked for its slice: collections of a graph hold anything."""
+    return hasattr(candidate, "_get_save_slice_info")
+
+
+def save_slice(variable: Any) -> Any:
+    """Of which whole, and which part of it, it is in checkpoints (`tf.Variable.SaveSliceInfo`); None: it is a whole."""
+    return variable._get_save_slice_info()
