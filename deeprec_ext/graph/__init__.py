@@ -15,7 +15,6 @@ from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
-from deeprec_ext.graph.packing import NAME as PACKING
 from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, told_by
 from deeprec_ext.graph.partitioning import Partitioning, Partitions, agree, divided_of, partition, tell_cuts, told_cuts
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
@@ -30,7 +29,6 @@ from deeprec_ext.graph.writes import variables_on_ps
 
 __all__ = [
     "ASSIGNMENTS",
-    "PACKING",
     "Context",
     "Feed",
     "GraphIndex",

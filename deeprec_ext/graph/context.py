@@ -72,8 +72,3 @@ class Rewritten:
     marks: dict[str, list[str]]
     """write op -> its mark ops; to be run as well where the write itself is a target or fetched."""
     reports: list[Report]
-
-    @property
-    def operations(self) -> int:
-        """Of the copy."""
-        return len(self.definition.node)

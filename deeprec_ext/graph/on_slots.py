@@ -44,7 +44,6 @@ class OnSlots:
         rewritten = rewrite(definition, dataclasses.replace(context, slot_map=slots, swaps=0))
         self._serialised = rewritten.definition.SerializeToString()  # a third of what it takes otherwise
         self.drops, self.initializers, self.marks = rewritten.drops, rewritten.initializers, rewritten.marks
-        self.operations = len(rewritten.definition.node)
         self._reports = rewritten.reports
         functions = (function.node_def for function in rewritten.definition.library.function)
         self._devices = Counter(node.device for node in chain(rewritten.definition.node, *functions))
@@ -161,7 +160,6 @@ class OfView:
     def __init__(self, on_slots: OnSlots, context: Context, first: Iterable[Report] = ()) -> None:
         self._on_slots, self._context = on_slots, context
         self.drops, self.initializers, self.marks = on_slots.drops, on_slots.initializers, on_slots.marks
-        self.operations = on_slots.operations
         self.reports = [*first, *on_slots.reports(context)]
 
     @property

@@ -79,7 +79,7 @@ class RunMaker:
         found = self._on_slots.known(run) if self._on_slots is not None else None
         if found is None:
             return None
-        if not packs:
+        if not packs or not self._packs(run):
             return Own(at_usual_priority(lambda: self._placed(found)), None)
         return at_usual_priority(lambda: self._packed(lambda: self._placed(found), run, found.told(self._told)))
 
@@ -89,7 +89,7 @@ class RunMaker:
         Args:
           definition: makes the graph of the view.
         """
-        if not self._is_large(run) or not self._packs(run):
+        if not self._packs(run):
             return None
         found = self._on_slots.known(run) if self._on_slots is not None else None
         made, told = definition, self._told
@@ -98,16 +98,14 @@ class RunMaker:
         own = at_usual_priority(lambda: self._packed(made, run, told))
         return own if own.report is not None and own.report.changed else None
 
-    def _is_large(self, run: passes.Run) -> bool:
-        return len(self._needed(run)) >= OWN_NODES_MIN
-
-    def _needed(self, run: passes.Run) -> set[str]:
-        return self._exported.index.upstream((*run.fetches, *run.targets))
-
     def _packs(self, run: passes.Run) -> bool:
-        if self._context.pack == "auto":
-            return not self._needed(run).isdisjoint(self._exported.updates)
-        return self._context.pack != "off"
+        """Whether it is looked at how it could be packed."""
+        if self._context.pack == "off":
+            return False
+        needed = self._exported.index.upstream((*run.fetches, *run.targets))
+        if len(needed) < OWN_NODES_MIN:
+            return False
+        return self._context.pack == "on" or not needed.isdisjoint(self._exported.updates)
 
     def _placed(self, found: Optimised) -> v1.GraphDef:
         assert self._context.slot_map is not None
@@ -116,7 +114,5 @@ class RunMaker:
     def _packed(self, make: Callable[[], v1.GraphDef], run: passes.Run, told: passes.Told) -> Own:
         with without_collections():
             definition = make()
-            if not self._packs(run) or not self._is_large(run):
-                return Own(definition, None)
             packed = passes.pack(definition, run, self._context.worker_device, self._context.pack, told)
             return Own(packed.definition if packed.definition is not None else definition, packed.report)

@@ -68,13 +68,8 @@ class OwnRuns:
         self, definition: Callable[[], v1.GraphDef], target: str, config: v1.ConfigProto, quick: v1.ConfigProto,
         maker: Maker, earlier: int = 0,
     ) -> None:  # fmt: skip
-        self._definition, self._target, self._config, self._quick, self._maker = (
-            definition,
-            target,
-            config,
-            quick,
-            maker,
-        )
+        self._definition, self._target, self._maker = definition, target, maker
+        self._config, self._quick = config, quick
         self._lock, self._seeding = threading.Lock(), threading.Lock()
         self._making: dict[tuple[Run, bool], threading.Lock] = {}  # held for long: who needs one waits for no other
         self._sessions: dict[tuple[Run, bool], OwnSession] = {}
@@ -105,9 +100,8 @@ class OwnRuns:
 
     def _kept(self, key: tuple[Run, bool], made: OwnSession | None) -> OwnSession | None:
         with self._lock:
-            if (
-                made is not None and not self._ended and key not in self._left_alone
-            ):  # it may have been refused meanwhile
+            refused = self._ended or key in self._left_alone  # perhaps meanwhile
+            if made is not None and not refused:
                 self._sessions[key] = made
                 return made
             self._leave_alone(key)

@@ -60,8 +60,6 @@ class Copy(Protocol):
     @property
     def definition(self) -> v1.GraphDef: ...
     @property
-    def operations(self) -> int: ...
-    @property
     def drops(self) -> list[str]: ...
     @property
     def initializers(self) -> list[str]: ...
@@ -131,11 +129,6 @@ class PlacedSession:
     @property
     def initializers(self) -> list[str]:
         return self._rewritten.initializers
-
-    @property
-    def operations(self) -> int:
-        """Of the whole graph."""
-        return self._rewritten.operations
 
     @property
     def reports(self) -> list[Report]:

@@ -1,5 +1,7 @@
 """Packing changes what is sent, not what is computed."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -148,9 +150,16 @@ def messages(definition):
     return [node for node in definition.node if node.op == "ConcatV2" and node.name.endswith("__packed")]
 
 
-@pytest.mark.parametrize("v2", [True, False], ids=["functions", "switches"])
-@pytest.mark.parametrize("taken", [True, False])
-def test_look_ups_in_one_branch_alone(cluster, setter, v2, taken):
+@contextlib.contextmanager
+def control_flow(v2):
+    (v1.enable_control_flow_v2 if v2 else v1.disable_control_flow_v2)()
+    try:
+        yield
+    finally:
+        v1.enable_control_flow_v2()
+
+
+def branch(taken):
     """Where a branch is not taken its tensors have no values: those that are there must arrive all the same."""
 
     def extra(found, ids, variable):
@@ -162,30 +171,31 @@ def test_look_ups_in_one_branch_alone(cluster, setter, v2, taken):
             lambda: found - tf.add_n([v1.nn.embedding_lookup(table, ids[:, 1]) for table in tables[2:]]),
         )
 
-    (v1.enable_control_flow_v2 if v2 else v1.disable_control_flow_v2)()
-    try:
-        model = Model(f"pack_cond_{v2}_{taken}", setter, extra=extra)
-    finally:
-        v1.enable_control_flow_v2()
+    return extra
+
+
+def loop(found, ids, variable):
+    table = variable("c", [ROWS, 1])
+
+    def body(number, total):
+        column = (ids[:, 0] + tf.cast(number, tf.int64)) % ROWS
+        return number + 1, total * 0.5 + v1.nn.embedding_lookup(table, column)
+
+    return tf.while_loop(lambda number, total: number < 3, body, [0, found])[1]
+
+
+@pytest.mark.parametrize("v2", [True, False], ids=["functions", "switches"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_look_ups_in_one_branch_alone(cluster, setter, v2, taken):
+    with control_flow(v2):
+        model = Model(f"pack_cond_{v2}_{taken}", setter, extra=branch(taken))
     assert_same(cluster, model, model.placed().definition)
 
 
 @pytest.mark.parametrize("v2", [True, False], ids=["functions", "frames"])
 def test_look_ups_in_a_loop(cluster, setter, v2):
-    def extra(found, ids, variable):
-        table = variable("c", [ROWS, 1])
-
-        def body(number, total):
-            column = (ids[:, 0] + tf.cast(number, tf.int64)) % ROWS
-            return number + 1, total * 0.5 + v1.nn.embedding_lookup(table, column)
-
-        return tf.while_loop(lambda number, total: number < 3, body, [0, found])[1]
-
-    (v1.enable_control_flow_v2 if v2 else v1.disable_control_flow_v2)()
-    try:
-        model = Model(f"pack_loop_{v2}", setter, extra=extra)
-    finally:
-        v1.enable_control_flow_v2()
+    with control_flow(v2):
+        model = Model(f"pack_loop_{v2}", setter, extra=loop)
     packed = assert_same(cluster, model, model.placed().definition)
     assert len(messages(packed.definition)) >= 4, "what stands before the loop"
 
