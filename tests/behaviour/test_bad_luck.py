@@ -28,7 +28,7 @@ def test_what_cannot_be_scaled_is_rolled_back_or_refused_and_training_goes_on(be
     # The present size: nothing to do. Too many or too few: refused with the figures.
     assert job.ask(ps=1).scaling_id == 0
     assert "no-op" in job.ask(workers=1).message
-    for request, said in (({"ps": 5}, "4 slots"), ({"ps": 0}, "at least one"), ({"ps": 4}, "limits, 1 to 3")):
+    for request, said in (({"ps": 5}, "limits, 1 to 3"), ({"ps": 0}, "at least one"), ({"ps": 4}, "limits, 1 to 3")):
         with pytest.raises(grpc.RpcError) as refused:
             job.ask(**request)
         assert said in refused.value.details()
