@@ -5,6 +5,7 @@
     python -m benchmarks.packing --latency 0.5          # half a millisecond each way between trainer and PS; as root
     python -m benchmarks.packing --models small --optimizer adam --json
     python -m benchmarks.packing --prepare --models deepfm,wide_deep    # what it adds to preparing a session for a change
+    python -m benchmarks.packing --joined 8 --models deepfm --batches 512    # tables in 8 parts by the script, joined and not
     python -m benchmarks.packing --marks --models small --batches 512 --rows 282000   # what marks cost a packed step: 1 GB
 
 The models are those of `examples/deepfm_criteo` and `examples/census_wide_deep`, and a smaller DeepFM (`models.py`); the number
@@ -17,6 +18,9 @@ With `--prepare` no step is made: a session is placed and its step compiled, as 
 Told are seconds, and processor seconds of trainer and PS together; `quick`: without TensorFlow's optimiser and not packed;
 `once`: packed, and without an optimiser, from what that made of the run once for all views (`once_for_all_s`), as before a
 change.
+
+With `--joined` packed steps of three graphs take turns: with whole tables, with tables that the script has in so many parts,
+and with these made one again. Told are the ratios to whole tables.
 
 With `--marks` the baseline is the packed step, and what is told of is the same step with the marks of dirty rows, as backups
 need them. Both are made by one process, on the same variables, so nothing else differs.
@@ -54,7 +58,19 @@ import psutil
 import tensorflow as tf
 
 from benchmarks import latency, models
-from deeprec_ext.graph import Context, GraphIndex, Packed, Run, pack, rewrite, told_by, updates
+from deeprec_ext.graph import (
+    Context,
+    GraphIndex,
+    Packed,
+    Partitioning,
+    Run,
+    join,
+    pack,
+    rewrite,
+    saved_names,
+    told_by,
+    updates,
+)
 from deeprec_ext.graph.on_slots import OnSlots
 from deeprec_ext.graph.writes import find_writes, variables_on_ps
 
@@ -297,6 +313,47 @@ def measure(model: str, ps: int, batch: int, parts: int, arguments: argparse.Nam
     return found
 
 
+def joined(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Packed steps of whole tables, of tables that the script has in parts, and of those which are joined, taking turns."""
+    found: dict[str, Any] = {"model": model, "ps": ps, "batch": batch, "parts": parts}
+    with cluster(ps, None) as (target, config, processes):
+        steps: dict[str, Step] = {}
+        for name, count in (("whole", 1), ("in_parts", parts), ("joined", parts)):
+            graph, init, train = graph_of(MODELS[model](arguments, batch, count), ps)
+            definition = graph.as_graph_def()
+            if name == "joined":
+                index, made = join(GraphIndex(definition), saved_names(graph).names, Partitioning(ps))
+                found["join"], definition = made.report.detail if made.report else "nothing", index.definition
+                found["join_ms"] = round(1e3 * made.report.seconds, 1) if made.report else 0.0
+            context = Context(tuple(range(ps)), dedup=arguments.dedup, worker_device=WORKER)
+            run, placed = Run((), (), (train,)), rewrite(definition, context)
+            packed = pack(placed.definition, run, WORKER, arguments.pack, told_by(graph))
+            found[f"{name}_packed"] = packed.report.detail
+            if packed.definition is None:
+                return found
+            starter, _ = opened(target, config, placed.definition, train)
+            for one in (init, *placed.initializers):
+                starter.run(one)
+            steps[name] = Step(opened(target, config, packed.definition, train)[1])
+            for _ in range(WARM_STEPS):
+                steps[name].make()
+        end, order = time.monotonic() + arguments.seconds, list(steps.values())
+        while time.monotonic() < end or len(order[0].seconds) < LEAST_PAIRS:
+            for step in order:
+                step.block(processes)
+            order.reverse()
+    for name, step in steps.items():
+        found[f"{name}_ms"] = round(1e3 * statistics.median(step.seconds), 2)
+        found[f"{name}_cpu_ms"] = round(1e3 * statistics.median(step.cpu_seconds), 2)
+    for name in ("in_parts", "joined"):
+        for kind, unit in (("time", "seconds"), ("cpu", "cpu_seconds")):
+            both = zip(getattr(steps[name], unit), getattr(steps["whole"], unit))
+            ratios = [mine / whole for mine, whole in both if whole]
+            found[f"{name}_{kind}"] = [round(one, 3) for one in statistics.quantiles(ratios, n=4)]
+    found["pairs"] = len(steps["whole"].seconds)
+    return found
+
+
 def prepare(model: str, ps: int, batch: int, parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """What it takes to prepare a session for another view, as `elastic/session/pool.py` does it."""
     from deeprec_ext.elastic.session.making import RunMaker
@@ -397,10 +454,19 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adagrad", help="of `small`")
     parser.add_argument("--dedup", choices=["on", "auto", "off"], default="off")
     parser.add_argument("--pack", choices=["on", "auto"], default="auto")
+    parser.add_argument(
+        "--joined", type=int, metavar="N", help="measure tables that the script has in N parts, joined and not"
+    )
     parser.add_argument("--prepare", action="store_true", help="measure the preparing of a session instead of steps")
     parser.add_argument("--prepared", type=int, default=7, help="with --prepare: so many of each kind")
     arguments = parser.parse_args()
     POOL = arguments.pool
+    if arguments.joined:
+        for model in arguments.models:
+            for ps in arguments.ps:
+                for batch in arguments.batches:
+                    print(json.dumps(joined(model, ps, batch, arguments.joined, arguments)), flush=True)
+        os._exit(0)
     if arguments.prepare:
         for model in arguments.models:
             print(json.dumps(prepare(model, arguments.ps[0], arguments.batches[-1], 1, arguments)), flush=True)

@@ -16,7 +16,16 @@ from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
 from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, told_by
-from deeprec_ext.graph.partitioning import Partitioning, Partitions, agree, divided_of, partition, tell_cuts, told_cuts
+from deeprec_ext.graph.partitioning import (
+    Partitioning,
+    Partitions,
+    agree,
+    divided_of,
+    join,
+    partition,
+    tell_cuts,
+    told_cuts,
+)
 from deeprec_ext.graph.passes import Pass, register_pass, registered_passes, rewrite, unregister_pass
 from deeprec_ext.graph.rewriting import Rewriting
 from deeprec_ext.graph.seeds import Seeded, seed_apart
@@ -57,6 +66,7 @@ __all__ = [
     "divided_of",
     "feeds",
     "is_of_packing",
+    "join",
     "make_lazy",
     "model_of",
     "name_devices",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,8 +25,12 @@ class TurnBySize:
         self._of_size: dict[int, list[int]] = defaultdict(lambda: [0] * num_tasks)
 
     def __call__(self, op: Any) -> int:
-        alike = self._of_size[_bytes(op if isinstance(op, NodeDef) else op.node_def).bit_length()]
-        task = min(range(self._count), key=lambda one: (alike[one], self._all[one]))
+        return self.among(range(self._count), _bytes(op if isinstance(op, NodeDef) else op.node_def))
+
+    def among(self, tasks: Sequence[int], size: int) -> int:
+        """The one of these whose turn it is to have so many bytes."""
+        alike = self._of_size[size.bit_length()]
+        task = min(tasks, key=lambda one: (alike[one], self._all[one]))
         alike[task] += 1
         self._all[task] += 1
         return task

@@ -158,7 +158,7 @@ class SessionPool:
     ) -> PlacedSession:
         """`at_once`: nobody waits for it; its runs are packed when they are compiled. `here`: the next run is made in it."""
         context = self._context(wanted, here=here)
-        first = [exported.cuts.report] if exported.cuts.report is not None else []
+        first = list(exported.cuts.reports)
         with without_collections():
             try:
                 on_slots = exported.of_views(context)

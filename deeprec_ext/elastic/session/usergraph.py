@@ -163,12 +163,15 @@ class UserGraph:
                 if self._names is not None:
                     passes.name_devices(definition, self._names())
                 passes.check(definition)
-                index = passes.GraphIndex(definition)
+                index, joined = passes.GraphIndex(definition), None
+                saved = passes.saved_names(self.graph).names
+                if partitioning is not None:
+                    index, joined = passes.join(index, saved, partitioning)
                 if lazy:
                     passes.make_lazy(index)
                 if partitioning is not None:
-                    divided = passes.divided_of(passes.saved_names(self.graph).names)
-                    cuts = passes.partition(index, dataclasses.replace(partitioning, divided=divided))
+                    divided = passes.divided_of(saved)
+                    cuts = passes.partition(index, dataclasses.replace(partitioning, divided=divided), joined)
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))

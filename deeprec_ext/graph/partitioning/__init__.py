@@ -8,7 +8,8 @@ name (as slices, like a variable that `tf.compat.v1` has partitioned), and is re
 
 How a variable is cut depends on its share of all bytes and on the number of slots (`layout.py`): as far as the slots need it to
 have alike. The chief says into how many parts it has cut what, so every role cuts alike. What the script has partitioned
-itself is left as it is, unless a part of it is larger than any of ours. An
+itself is one again where together it would not be cut (`joining.py`); else it is left as it is, unless a part of it is larger
+than any of ours. An
 optimizer's slots have the shape of their variable, and lie on its slot, so part i of each is beside part i of the
 others. A variable that some op uses as nobody here knows (a handle in the body of a function that does more than read it)
 stays whole with all that are updated together with it, and the report names it.
@@ -19,7 +20,19 @@ from a whole variable, value by value, as Adam does, is computed part by part wh
 
 from __future__ import annotations
 
+from deeprec_ext.graph.partitioning.joining import Joined, join
 from deeprec_ext.graph.partitioning.layout import Partitioning, divided_of
 from deeprec_ext.graph.partitioning.partition import Part, Partitions, agree, partition, tell_cuts, told_cuts
 
-__all__ = ["Part", "Partitioning", "Partitions", "agree", "divided_of", "partition", "tell_cuts", "told_cuts"]
+__all__ = [
+    "Joined",
+    "Part",
+    "Partitioning",
+    "Partitions",
+    "agree",
+    "divided_of",
+    "join",
+    "partition",
+    "tell_cuts",
+    "told_cuts",
+]

@@ -20,7 +20,9 @@ from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_
 APPLIES = re.compile(r"Resource(Sparse)?Apply\w+$")
 SCATTERS = re.compile(r"ResourceScatter(Add|Sub|Mul|Div|Min|Max|Update)$")
 ASSIGNS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
-OTHERS = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "DestroyResourceOp"})
+OTHERS = frozenset({
+    "ReadVariableOp", "VariableShape", "VarIsInitializedOp", "DestroyResourceOp", "DisableCopyOnRead",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

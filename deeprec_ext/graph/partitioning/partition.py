@@ -14,6 +14,7 @@ from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.partitioning import drawing, functions, parts, restoring, saving
 from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS, decide
+from deeprec_ext.graph.partitioning.joining import WHOLE, Joined
 from deeprec_ext.graph.partitioning.layout import Partitioning, part_name, sub_slice
 from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of
 from deeprec_ext.graph.partitioning.routing import Router
@@ -37,15 +38,17 @@ class Partitions:
 
     variables: Mapping[str, PartitionedVariable] = field(default_factory=dict)
     """Shared name of the whole -> how it was cut."""
-    report: Report | None = None
-    """None: there was nothing to decide."""
+    reports: tuple[Report, ...] = ()
+    """Of joining and of cutting, where there was something to decide."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """As in `Decision`."""
+    """As in `Decision`, and in `Joined`."""
+    joined: Joined = field(default_factory=Joined)
+    """What the script had partitioned, and is one before it is cut."""
 
     def saved(self, names: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
         """Shared name -> (name in a checkpoint, slice), with the parts in place of the wholes."""
         found = {}
-        for name, (saved_as, part) in names.items():
+        for name, (saved_as, part) in self.joined.saved(names).items():
             cut_ = self.variables.get(name)
             if cut_ is None:
                 found[name] = saved_as, part
@@ -56,8 +59,9 @@ class Partitions:
 
 
 def tell_cuts(cuts: Partitions) -> list[str]:
-    """What is cut, for other roles: `told_cuts` reads it."""
-    return [f"{name}@{one.count}" for name, one in cuts.variables.items()]
+    """What is cut, and what of the script's parts is one, for other roles: `told_cuts` reads it."""
+    whole = [f"{name}@{WHOLE}" for name in cuts.joined.tables]
+    return [*whole, *(f"{name}@{one.count}" for name, one in cuts.variables.items())]
 
 
 def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
@@ -76,20 +80,26 @@ def agree(known: Mapping[str, int] | None, cuts: Partitions) -> bool:
     if known is None:
         return True
     alike = all(known.get(name) in (0, one.count) for name, one in cuts.variables.items())
+    alike = alike and all(known.get(name) == WHOLE for name in cuts.joined.tables)
     return alike and all(cuts.counts.get(name, count) == count for name, count in known.items() if count)
 
 
-def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
+def partition(index: GraphIndex, partitioning: Partitioning, joined: Joined | None = None) -> Partitions:
     """Partitions the large variables of a user's graph, in place; the index stays true.
+
+    Args:
+      joined: what was joined before.
 
     Raises RefusedError where the chief has cut what cannot be cut here.
     """
+    joined = joined or Joined()
+    told = (joined.report,) if joined.report is not None else ()
     if partitioning.mode == "off" or partitioning.slots < 2:
-        return Partitions()
+        return Partitions({}, told, joined.counts, joined)
     began = time.perf_counter()
     decision = decide(index, partitioning)
     if not decision.nodes and not decision.kept:
-        return Partitions(counts=decision.counts)
+        return Partitions({}, told, {**decision.counts, **joined.counts}, joined)
     functions.hand_in(index, decision.nodes)
     partitioner = _Partitioner(index)
     for node, (variable, layout) in decision.nodes.items():
@@ -103,7 +113,8 @@ def partition(index: GraphIndex, partitioning: Partitioning) -> Partitions:
         name, why = next(iter(decision.kept.items()))
         more = f" and {len(decision.kept) - 1} more" if len(decision.kept) > 1 else ""
         detail += f"; whole: {name}{more}, {why}"
-    return Partitions(by_name, Report("cut", len(by_name), detail, time.perf_counter() - began), decision.counts)
+    report = Report("cut", len(by_name), detail, time.perf_counter() - began)
+    return Partitions(by_name, (*told, report), {**decision.counts, **joined.counts}, joined)
 
 
 class _Partitioner:

@@ -63,6 +63,33 @@ def save_parts(index: GraphIndex, values: Values) -> None:
             _save_one_after_the_other(index, index.nodes[name], entries)
 
 
+def save_beside(index: GraphIndex, devices: Mapping[str, str]) -> None:
+    """In sharded savers, what ops give that lie elsewhere now is saved in the shard of that slot.
+
+    Args:
+      devices: name of an op that gives one value -> its device.
+    """
+    found: dict[str, list[_Entry]] = {}
+    for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
+        _, names_at, slices_at, *tensors = data_of(index, node.name)
+        names, slices = texts_of(index, names_at), texts_of(index, slices_at)
+        if names is None or slices is None:
+            continue
+        for name, part, tensor, dtype in zip(names, slices, tensors, node.attr["dtypes"].list.type):
+            device, at = "", op_name(tensor)
+            while at not in devices and index.nodes[at].op == "Identity":
+                at = op_name(data_of(index, at)[0])
+            if at in devices:
+                device = devices[at]
+                if on_ps(index.nodes[op_name(tensor)].device):
+                    index.nodes[op_name(tensor)].device = device
+            found.setdefault(node.name, []).append(_Entry(name, part, tensor, dtype, device))
+    for merge in [one for one in index.nodes.values() if one.op == "MergeV2Checkpoints"]:
+        shards = {name: found[name] for name in _shards(index, merge) if name in found}
+        if any(entry.device for entries in shards.values() for entry in entries):
+            _save_where_they_are(index, merge, shards)
+
+
 def _entries(index: GraphIndex, node: NodeDef, values: Values) -> list[_Entry] | None:
     """What it saves, with parts for wholes; None: its names are not known."""
     _, names_at, slices_at, *tensors = data_of(index, node.name)
@@ -102,14 +129,13 @@ def _shards(index: GraphIndex, merge: NodeDef) -> list[str]:
 
 
 def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str, Sequence[_Entry]]) -> None:
-    """Parts go to the shard of their slot, but for those of a shard that is on no PS, or would have nothing left."""
+    """Parts go to the shard of their slot, but for those of a shard that is on no PS. A shard that has nothing left is none."""
     on_slot = {task_of(index.nodes[name].device): name for name in shards if on_ps(index.nodes[name].device)}
     kept: dict[str, list[_Entry]] = {name: [] for name in shards}
     added: dict[str, list[_Entry]] = {}
     for name, entries in shards.items():
         device = index.nodes[name].device
-        here = task_of(device)
-        stays = not on_ps(device) or all(entry.device and task_of(entry.device) != here for entry in entries)
+        here, stays = task_of(device), not on_ps(device)
         for entry in entries:
             slot = task_of(entry.device)
             if stays or not entry.device or slot == here:
@@ -121,10 +147,14 @@ def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str,
     first = next(iter(shards))
     prefix, controls = data_of(index, first)[0], controls_of(index, first)
     packed = index.nodes[op_name(data_of(index, merge.name)[0])]
-    prefixes = data_of(index, packed.name)
+    gone = {data_of(index, name)[0] for name, entries in kept.items() if not entries}
+    prefixes = [one for one in data_of(index, packed.name) if _before_controls(index, one) not in gone]
     for name, entries in kept.items():
-        node = index.nodes[name]
-        _save(index, node, node.device, data_of(index, name)[0], entries, controls_of(index, name))
+        node, before = index.nodes[name], controls_of(index, name)
+        if entries:
+            _save(index, node, node.device, data_of(index, name)[0], entries, before)
+        else:
+            index.replace(node, "NoOp", node.device, before)
     for device, entries in added.items():
         name = f"{merge.name}__save_{task_of(device)}"
         own = _suffixed(index, name, device, prefix, f"-slot-{task_of(device):05d}")
@@ -133,6 +163,13 @@ def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str,
         prefixes.append(own)
         index.add_control(merge, node.name)
     _pack(index, packed, packed.device, [*prefixes, *controls_of(index, packed.name)], len(prefixes))
+
+
+def _before_controls(index: GraphIndex, tensor: str) -> str:
+    """What is handed on as soon as something else is done."""
+    while index.nodes[op_name(tensor)].op == "Identity":
+        tensor = data_of(index, op_name(tensor))[0]
+    return tensor
 
 
 # ------------------------------------------------------------------------------------------------ other savers

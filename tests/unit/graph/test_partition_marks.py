@@ -46,7 +46,7 @@ def build(scope, make, setter):
         value = table.read_value().name
     definition = graph.as_graph_def()
     cuts = partition(GraphIndex(definition), Partitioning(PARTS, "on"))
-    assert cuts.variables, cuts.report
+    assert cuts.variables, cuts.reports
     saved = saved_names(graph)
     catalogue = build_catalogue(definition, [step.name], type(saved)(cuts.saved(saved.names)))
     return definition, step.name, init.name, ids.name, rows.name, value, catalogue

@@ -50,7 +50,7 @@ def build(setter, scope, partitioning=True, partitioner=None, called="table"):
     definition = graph.as_graph_def()
     if partitioning:
         cuts = partition(GraphIndex(definition), Partitioning(4, "on", divided=divided_of(saved_names(graph).names)))
-        assert len(cuts.variables) == 2, cuts.report
+        assert len(cuts.variables) == 2, cuts.reports
     placed = rewrite(definition, Context(SLOTS, dedup="off")).definition
     return Model(graph, placed, step, init, [whole.name, slot.name], savers)
 
