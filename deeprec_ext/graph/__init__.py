@@ -11,7 +11,7 @@ from deeprec_ext.graph.catalogue import Saved, build_catalogue, declare, saved_n
 from deeprec_ext.graph.checks import check
 from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.describing import describe
-from deeprec_ext.graph.index import GraphIndex
+from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.lazy import make_lazy
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
@@ -70,6 +70,7 @@ __all__ = [
     "make_lazy",
     "model_of",
     "name_devices",
+    "op_name",
     "overwriting",
     "pack",
     "partition",

@@ -93,7 +93,7 @@ class SessionPool:
         """The session of the next run, as far as nothing changes."""
         self.made_for: Wanted | None = None
         """What the present one serves."""
-        self._made_version = -1  # of the user's graph
+        self._made_version: tuple[int, bool] | None = None  # of the user's graph
         self._prepared: dict[object, PlacedSession] = {}
         self._standby: dict[object, PlacedSession] = {}  # for views that come only when a PS dies
         self._under_way: dict[object, _UnderWay] = {}
@@ -185,7 +185,7 @@ class SessionPool:
         """Makes `fresh` the session of the next run; returns the one that may be closed now."""
         with self._building:
             old, self.present, self.made_for = self.present, fresh, wanted
-            self._made_version = self._user.known.version if self._user.known is not None else -1
+            self._made_version = self._user.known.version if self._user.known is not None else None
             if old is not None and old is not fresh and old.pinned:
                 old.end_probe()
                 self._kept.append(old)
@@ -438,7 +438,7 @@ class SessionPool:
     def drop_standby(self, keep: Iterable[Wanted]) -> list[PlacedSession]:
         """Forgets the standby sessions but for these views (and the present graph); to be closed by the caller."""
         with self._building:
-            version = self._user.known.version if self._user.known is not None else -1
+            version = self._user.known.version if self._user.known is not None else None
             kept = {(wanted.key, version) for wanted in keep}
             return [self._standby.pop(key) for key in list(self._standby) if key not in kept]
 

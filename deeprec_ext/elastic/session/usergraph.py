@@ -68,7 +68,8 @@ class Facts:
 class Exported:
     """The user's graph at one version."""
 
-    version: int
+    version: tuple[int, bool]
+    """Of the user's graph; whether every op of it is there."""
     definition: v1.GraphDef
     index: passes.GraphIndex
     feeds: Mapping[str, passes.Feed]  # iterators that read elastic datasets
@@ -135,7 +136,7 @@ class UserGraph:
     def exported(self) -> Exported:
         """The GraphDef of the user's graph, again only when it grew (hooks and savers add ops). Raises RefusedError."""
         known = self.known
-        if known is not None and known.version == self.graph.version:
+        if known is not None and known.version == self._version():
             return known
         with self._lock:
             shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
@@ -146,7 +147,7 @@ class UserGraph:
                 shared = shared if passes.agree(partitioning.known, shared.cuts) else None
                 if shared is not None and partitioning.known is None:
                     _remember(partitioning, shared)
-            if shared is None or (shared.version, shared.cut, shared.lazy) != (self.graph.version, cut, lazy):
+            if shared is None or (shared.version, shared.cut, shared.lazy) != (self._version(), cut, lazy):
                 shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy)
                 if partitioning is not None and partitioning.known is None:
                     _remember(partitioning, shared)
@@ -154,7 +155,7 @@ class UserGraph:
             return shared
 
     def _export(self, partitioning: passes.Partitioning | None, lazy: bool) -> Exported:
-        version = self.graph.version
+        version = self._version()
         definition = self.graph.as_graph_def()
         cuts, index = passes.Partitions(), None
         feeds: Mapping[str, passes.Feed] = {}
@@ -166,7 +167,7 @@ class UserGraph:
                 index, joined = passes.GraphIndex(definition), None
                 saved = passes.saved_names(self.graph).names
                 if partitioning is not None:
-                    index, joined = passes.join(index, saved, partitioning)
+                    index, joined = passes.join(index, saved, partitioning, keep_all=version[1])
                 if lazy:
                     passes.make_lazy(index)
                 if partitioning is not None:
@@ -179,12 +180,25 @@ class UserGraph:
         cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
         return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut, lazy)
 
+    def _version(self) -> tuple[int, bool]:
+        return self.graph.version, getattr(self.graph, "_deeprec_ext_keep_all", False)
+
     def facts_of(self, signature: Signature) -> Facts:
-        exported = self.exported()
+        exported = self._with_all_of(signature)
         facts = self._facts.get(signature)
         if facts is None:
             facts = self._facts[signature] = self._reached(exported, signature)
         return facts
+
+    def _with_all_of(self, signature: Signature) -> Exported:
+        """What was exported, and anew with every op once somebody asks for one that nothing else needs."""
+        exported = self.exported()
+        if exported.cuts.joined.left_out and signature not in self._facts:
+            named = map(passes.op_name, (*signature.feeds, *signature.fetches, *signature.targets))
+            if not all(name in exported.index.nodes for name in named):
+                self.graph._deeprec_ext_keep_all = True
+                return self.exported()
+        return exported
 
     def count(self, signature: Signature) -> None:
         """It is run once more."""

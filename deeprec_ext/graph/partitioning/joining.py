@@ -31,7 +31,7 @@ from deeprec_ext.graph.partitioning.layout import Partitioning, layout_of, size_
 from deeprec_ext.graph.partitioning.parts import INT64, attrs_of, constant, controls_of, data_of, whole_from
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
 from deeprec_ext.graph.partitioning.scripted import Fused, Scripted, Use, places, scripted, together, use_of
-from deeprec_ext.graph.writes import variable_bytes, variables_on_ps
+from deeprec_ext.graph.writes import RESOURCE_VARIABLES, variable_bytes, variables_on_ps
 from deeprec_ext.units import counted
 
 WHOLE = 1
@@ -48,6 +48,8 @@ class Joined:
     """Name in a checkpoint of all that the script has partitioned -> of how many variables it is made."""
     report: Report | None = None
     """None: there was nothing to decide."""
+    left_out: int = 0
+    """Ops of the user's that nothing in the graph needs any more."""
 
     def saved(self, names: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
         """Shared name -> (name in a checkpoint, slice), with the whole in place of its parts."""
@@ -59,12 +61,13 @@ class Joined:
 
 
 def join(
-    index: GraphIndex, saved: Mapping[str, tuple[str, str]], partitioning: Partitioning
+    index: GraphIndex, saved: Mapping[str, tuple[str, str]], partitioning: Partitioning, keep_all: bool = False
 ) -> tuple[GraphIndex, Joined]:
     """Joins what a script has partitioned, in place; the index to go on with.
 
     Args:
       saved: shared name -> (name in a checkpoint, slice).
+      keep_all: also ops that nothing else needs any more, as look-ups of one part, which somebody may fetch by name.
 
     Raises RefusedError where the chief has joined what cannot be joined here.
     """
@@ -72,58 +75,78 @@ def join(
     if not tables:
         return index, Joined()
     began = time.perf_counter()
-    groups = together(index, tables)
-    slots = places(groups)
-    total = sum(
-        {
-            one.name: size_of(one.dimensions or ()) for one in variables_on_ps(index).values() if variable_bytes(one)
-        }.values()
-    )
-    numbers = RowNumbers(index)
-    chosen: list[tuple[Use, Families, str]] = []
     kept: dict[str, str] = {}
-    for group, slot in zip(groups, slots):
-        if not _is_wanted(group, partitioning, total):
-            continue
-        first = group[0]
-        device = with_task(first.parts[0].device, slot)
-        families = Families(index, first.sizes, group, device, numbers)
-        use = use_of(index, group, families)
-        if use.why:
-            kept.update({table.name: use.why for table in group})
-        else:
-            chosen.append((use, families, device))
+    chosen = _chosen(index, tables, partitioning, kept)
     _refuse(kept, partitioning)
-    before = GraphDef()
+    detail, left_out = "", 0
     if chosen:
+        before = GraphDef()
         before.CopyFrom(index.definition)
+        sinks = [name for name in index.nodes if not index.consumers(name)]
         joiner = _Joiner(index)
-        for use, families, device in chosen:
-            joiner.join(use, families, device)
+        for one in chosen:
+            joiner.join(one)
         joiner.close()
+        detail = f", {joiner.lookups} look-ups, {joiner.updates} updates"
         if not _is_ordered(index):
-            kept.update(
-                {
-                    table.name: "one of its parts is updated after another"
-                    for use, _, _ in chosen
-                    for table in use.tables
-                }
-            )
+            why = "one of its parts is updated after another"
+            kept.update({table.name: why for one in chosen for table in one.use.tables})
             _refuse(kept, partitioning)
             index.definition.CopyFrom(before)
-            index, chosen = GraphIndex(index.definition), []
-    joined = {table.name: table for use, _, _ in chosen for table in use.tables}
+            index, chosen, detail = GraphIndex(index.definition), [], ""
+        elif not keep_all:
+            index, left_out = _needed(index, sinks)
+    joined = {table.name: table for one in chosen for table in one.use.tables}
     counts = {table.name: WHOLE if table.name in joined else len(table.parts) for table in tables}
+    if not joined and not kept:
+        return index, Joined(joined, counts)
     parts = sum(len(table.parts) for table in joined.values())
-    detail = f"{counted(len(joined), 'variable')} of {counted(parts, 'part')} by the script"
-    if chosen:
-        detail += f", {joiner.lookups} look-ups, {joiner.updates} updates"
+    detail = f"{counted(len(joined), 'variable')} of {counted(parts, 'part')} by the script{detail}"
     if kept:
         name, why = next(iter(kept.items()))
         more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
         detail += f"; in parts: {name}{more}, {why}"
-    report = Report("join", len(joined), detail, time.perf_counter() - began) if joined or kept else None
-    return index, Joined(joined, counts, report)
+    return index, Joined(joined, counts, Report("join", len(joined), detail, time.perf_counter() - began), left_out)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    use: Use
+    families: Families
+    device: str
+    """Where the variables will be."""
+
+
+def _chosen(
+    index: GraphIndex, tables: Sequence[Scripted], partitioning: Partitioning, kept: dict[str, str]
+) -> list[_Chosen]:
+    """What can be joined, of what shall be; `kept` is told of the others why not."""
+    groups = together(index, tables)
+    sizes = {one.name: size_of(one.dimensions or ()) for one in variables_on_ps(index).values() if variable_bytes(one)}
+    numbers, found = RowNumbers(index), []
+    for group, slot in zip(groups, places(groups)):
+        if not _is_wanted(group, partitioning, sum(sizes.values())):
+            continue
+        device = with_task(group[0].parts[0].device, slot)
+        families = Families(index, group[0].sizes, group, device, numbers)
+        use = use_of(index, group, families)
+        if use.why:
+            kept.update({table.name: use.why for table in group})
+        else:
+            found.append(_Chosen(use, families, device))
+    return found
+
+
+def _needed(index: GraphIndex, sinks: Iterable[str]) -> tuple[GraphIndex, int]:
+    """The graph without ops that led to something and now lead to nothing; how many they were. Handles stay, as names."""
+    needed = index.upstream(sinks)
+    kept = [node for node in index.definition.node if node.name in needed or node.op in RESOURCE_VARIABLES]
+    gone = len(index.definition.node) - len(kept)
+    smaller = GraphDef()
+    smaller.node.extend(kept)
+    del index.definition.node[:]
+    index.definition.node.extend(smaller.node)
+    return GraphIndex(index.definition), gone
 
 
 def _is_wanted(group: Sequence[Scripted], partitioning: Partitioning, total: int) -> bool:
@@ -176,11 +199,12 @@ class _Joiner:
         self._slices: dict[str, str] = {}
         """Op that gives the rows of a part -> its device."""
         self._reads: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._constants: dict[tuple[tuple[int, ...], str], str] = {}
         self.lookups = self.updates = 0
         self._tables: dict[str, tuple[Scripted, int]] = {}
 
-    def join(self, use: Use, families: Families, device: str) -> None:
-        index = self._index
+    def join(self, one: _Chosen) -> None:
+        index, use, families, device = self._index, one.use, one.families, one.device
         handles = [part.node.name for table in use.tables for part in table.parts]
         functions.hand_in(index, handles)
         users: dict[str, NodeDef] = {}
@@ -191,7 +215,7 @@ class _Joiner:
                     if index.inputs(consumer.name)[at][0] != "^":
                         users[consumer.name] = consumer
         self._put_together(users.values(), families)
-        updates = [(fused, self._update(fused, use, families, device)) for fused in use.writes]
+        updates = [(fused, self._update(fused, families, device)) for fused in use.writes]
         for fused, name in updates:
             for node in fused.nodes:
                 users.pop(node.name, None)
@@ -229,7 +253,7 @@ class _Joiner:
                         T=kind,
                     )
 
-    def _update(self, fused: Fused, use: Use, families: Families, device: str) -> str:
+    def _update(self, fused: Fused, families: Families, device: str) -> str:
         """Adds the one op that writes all parts; its name."""
         index, first = self._index, fused.nodes[0]
         own = {f"^{node.name}" for node in fused.nodes}
@@ -282,8 +306,7 @@ class _Joiner:
             dtype = attributes.copied(node.attr["dtype"])
             rest = len(table.dimensions) - 1
             read = self._read(node, table, device)
-            at = constant(index, f"{node.name}__begin", device, (begin, *[0] * rest), tf.int64)
-            size = constant(index, f"{node.name}__size", device, (rows, *[-1] * rest), tf.int64)
+            at, size = (self._constant(one, device) for one in ((begin, *[0] * rest), (rows, *[-1] * rest)))
             index.replace(node, "Slice", device, [read, at, size], T=dtype, Index=INT64)
             self._slices[node.name] = device
         else:
@@ -295,6 +318,13 @@ class _Joiner:
                     by = constant(index, f"{node.name}__begin", where, begin, tf.as_dtype(kind.type))
                     index.set_input(node, 1, index.add(f"{node.name}__row", "AddV2", where, [ids, by], T=kind).name)
             index.set_input(node, 0, whole)
+
+    def _constant(self, values: tuple[int, ...], device: str) -> str:
+        """One for all that are cut alike there."""
+        key = values, device
+        if key not in self._constants:
+            self._constants[key] = constant(self._index, "join__constant", device, values, tf.int64)
+        return self._constants[key]
 
     def _read(self, node: NodeDef, table: Scripted, device: str) -> str:
         """The whole, read under the same conditions."""
