@@ -360,8 +360,11 @@ def prepare(model: str, ps: int, batch: int, parts: int, arguments: argparse.Nam
     from deeprec_ext.elastic.session.placed import PlacedSession, Signature
 
     graph, _, train = graph_of(MODELS[model](arguments, batch, parts), SLOTS)
-    definition, told_of, run = graph.as_graph_def(), told_by(graph), Signature((), (), (train,))
-    index = GraphIndex(definition)
+    told_of, run = told_by(graph), Signature((), (), (train,))
+    index, _ = join(
+        GraphIndex(graph.as_graph_def()), saved_names(graph).names, Partitioning(SLOTS, arguments.partitions)
+    )
+    definition = index.definition
     exported = SimpleNamespace(index=index, updates=frozenset(updates(index, variables_on_ps(index))))
     given = Context(tuple(number % ps for number in range(SLOTS)), worker_device=WORKER, pack=arguments.pack)
     began = time.perf_counter()
@@ -458,6 +461,9 @@ def main() -> None:
         "--joined", type=int, metavar="N", help="measure tables that the script has in N parts, joined and not"
     )
     parser.add_argument("--prepare", action="store_true", help="measure the preparing of a session instead of steps")
+    parser.add_argument(
+        "--partitions", choices=["auto", "off"], default="auto", help="with --prepare: off: as the script has them"
+    )
     parser.add_argument("--prepared", type=int, default=7, help="with --prepare: so many of each kind")
     arguments = parser.parse_args()
     POOL = arguments.pool

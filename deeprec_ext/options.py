@@ -203,8 +203,9 @@ class Settings:
     cut: str = option(
         "auto",
         "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more that are more than a "
-        "quarter of a slot's share of all bytes), `on` (of 128 kB and more), `off`. Holds for a job from its start: what is "
-        "on the PS is not cut afterwards.", words=SWITCH)
+        "quarter of a slot's share of all bytes), `on` (of 128 kB and more), `off`. What the script has partitioned itself, and "
+        "would not be cut, is made one variable again (not with `off`). Holds for a job from its start: what is on the PS is "
+        "neither cut nor joined afterwards.", words=SWITCH)
     pack: str = option(
         "auto",
         "What crosses between a trainer and a PS, and is ready together, crosses as one message: `auto` (in runs that train, "

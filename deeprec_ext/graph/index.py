@@ -172,7 +172,7 @@ class GraphIndex:
 
     def _append(self, node: NodeDef, tensor: str) -> None:
         tensors = self._inputs[node.name]
-        if tensor not in tensors:
+        if tensor[0] != "^" or tensor not in tensors:
             node.input.append(tensor)
             tensors.append(tensor)
             self._note(node, len(tensors) - 1, tensor)

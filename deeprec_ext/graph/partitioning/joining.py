@@ -163,12 +163,15 @@ def _is_wanted(group: Sequence[Scripted], partitioning: Partitioning, total: int
 
 
 def _refuse(kept: Mapping[str, str], partitioning: Partitioning) -> None:
-    for told, who in ((partitioning.known, "the chief"), (partitioning.before, "an earlier session")):
+    for told, joined in (
+        (partitioning.known, "the chief has made one variable of the parts of '"),
+        (partitioning.before, "an earlier session has made one variable of the parts of '"),
+    ):
         for name, why in kept.items():
             if (told or {}).get(name) == WHOLE:
                 raise RefusedError(
-                    f"{who} has made one variable of the parts of '{name}', and this process cannot: {why}; "
-                    "run with --setting cut=off, or build that op in every role and before the first session"
+                    f"{joined}{name}', and this process cannot: {why}; run with --setting cut=off, or build that op in every "
+                    "role and before the first session"
                 )
 
 

@@ -42,17 +42,19 @@ class Model:
                 initial = v1.random_uniform_initializer(-1, 1, 7, dtype)
                 self.table = v1.get_variable("table", [ROWS, DIM], dtype, initializer=initial)
                 self.kernel = v1.get_variable("kernel", [DIM * 3, 2], dtype, initializer=initial)
+                self.bias = v1.get_variable("bias", [8], dtype, initializer=initial)
             rows = (call or looked_up("div"))(self.table, self.ids)
             self.rows = tf.identity(rows, name="rows")
             wide = tf.concat([tf.reshape(rows, [-1, DIM])] * 3, 1)
             self.loss = tf.reduce_sum(tf.sin(tf.matmul(wide, self.kernel)) ** 2 + tf.cast(1.0, dtype))
+            self.loss += tf.reduce_sum(tf.convert_to_tensor(self.bias) ** 2)
             optimizer = make()
             if isinstance(optimizer, v1.train.Optimizer):
                 pairs = optimizer.compute_gradients(self.loss)
                 self.step = optimizer.apply_gradients(change(pairs) if change else pairs, step)
             else:
                 optimizer.iterations = step
-                variables = [*self.table, *self.kernel]
+                variables = [*self.table, *self.kernel, *self.bias]
                 with tf.name_scope("keras"):
                     self.step = optimizer.apply_gradients(zip(tf.gradients(self.loss, variables), variables))
             self.init, self.ready = v1.global_variables_initializer(), v1.report_uninitialized_variables()
@@ -106,7 +108,7 @@ def names(definition):
 def test_every_optimizer_computes_the_same(cluster, setter, name, strategy):
     model = Model(f"join_{name}_{strategy}", OPTIMIZERS[name], setter, looked_up(strategy))
     in_parts = [one for one in model.graph.get_collection("variables") if "/part_0" in one.op.name]
-    if name.startswith("keras") and len(in_parts) > 2:  # its slots are saved under the names of the parts
+    if name.startswith("keras") and len(in_parts) > 3:  # its slots are saved under the names of the parts
         cuts = assert_same(cluster, model, 0)
         assert "is saved as a variable of its own" in cuts.reports[0].detail
         return
@@ -121,14 +123,14 @@ def test_of_other_types_too(cluster, setter, dtype, ids, strategy):
     model = Model(
         f"join_{dtype.name}_{ids.name}_{strategy}", OPTIMIZERS["sgd"], setter, looked_up(strategy), dtype=dtype, ids=ids
     )
-    assert_same(cluster, model, 2)
+    assert_same(cluster, model, 3)
 
 
 @pytest.mark.parametrize("batch", [np.zeros([0, 2], int), [[7]], [[42], [42]]], ids=["empty", "one", "twice"])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_of_odd_batches_too(cluster, setter, batch, strategy):
     model = Model(f"join_odd_{np.size(batch)}_{strategy}", OPTIMIZERS["adagrad"], setter, looked_up(strategy))
-    assert_same(cluster, model, 4, (IDS, batch))
+    assert_same(cluster, model, 6, (IDS, batch))
 
 
 def _twice(table, ids):
@@ -187,12 +189,12 @@ def _each_clipped(pairs):
 
 
 def test_gradients_scaled_by_one_number_are_updates_of_the_whole(cluster, setter):
-    assert_same(cluster, Model("join_clipped", OPTIMIZERS["adagrad"], setter, change=_clipped), 4)
+    assert_same(cluster, Model("join_clipped", OPTIMIZERS["adagrad"], setter, change=_clipped), 6)
 
 
 def test_gradients_that_are_scaled_part_by_part_leave_the_table_in_parts(cluster, setter):
     """Each part has a norm of its own. The layer's rows are put one after the other."""
-    cuts = assert_same(cluster, Model("join_each", OPTIMIZERS["adagrad"], setter, change=_each_clipped), 2)
+    cuts = assert_same(cluster, Model("join_each", OPTIMIZERS["adagrad"], setter, change=_each_clipped), 4)
     assert "in parts: join_each/table and 1 more" in cuts.reports[0].detail, cuts.reports
 
 
@@ -201,7 +203,7 @@ def _one_part(table, ids):
 
 
 def test_what_is_looked_up_otherwise_stays_in_parts(cluster, setter):
-    cuts = assert_same(cluster, Model("join_one_part", OPTIMIZERS["adagrad"], setter, _one_part), 2)
+    cuts = assert_same(cluster, Model("join_one_part", OPTIMIZERS["adagrad"], setter, _one_part), 4)
     assert "table" in cuts.reports[0].detail.partition("in parts")[2], cuts.reports
 
 

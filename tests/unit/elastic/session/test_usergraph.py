@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic.session import usergraph as module  # noqa: E402
 from deeprec_ext.elastic.session.placed import Signature  # noqa: E402
 from deeprec_ext.elastic.session.usergraph import UserGraph  # noqa: E402
+from deeprec_ext.graph import Partitioning  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -89,3 +90,21 @@ def test_a_script_that_makes_new_fetches_for_ever_is_not_prepared_for_all_of_the
     for number in range(4):
         run(user, f"often{number}", 2 + number)
     assert [one.targets[0] for one in user.expected()] == ["often3", "often2", "often1", "often0", "once17"]
+
+
+def test_an_op_that_was_left_out_is_there_once_somebody_fetches_it():
+    """A look-up of one part, of a table whose parts are one variable: with it comes everything, in every session on the graph."""
+    made = tf.Graph()
+    with made.as_default(), made.device(v1.train.replica_device_setter(4, worker_device="/job:worker/task:0")):
+        with v1.variable_scope("", use_resource=True, partitioner=v1.fixed_size_partitioner(4)):
+            table = v1.get_variable("table", [40, 2])
+        rows = tf.identity(v1.nn.embedding_lookup(table, tf.constant([1, 39], tf.int64)), name="rows")
+    gather = next(one.name for one in made.get_operations() if one.type == "ResourceGather")
+    user, other = (UserGraph(made, lambda reason: None, partitioning=lambda: Partitioning(4)) for _ in range(2))
+    user.facts_of(Signature((), (rows.name,), ()))
+    exported = user.exported()
+    assert exported.cuts.joined.left_out and gather not in exported.index.nodes and other.exported() is exported
+    assert user.facts_of(Signature((), (f"{gather}:0",), ())).remote
+    assert gather in user.exported().index.nodes and user.exported().version != exported.version
+    assert other.exported() is user.exported() and user.facts_of(Signature((), (rows.name,), ())).remote
+    assert user.exported().cuts.joined.tables.keys() == exported.cuts.joined.tables.keys() == {"table"}
