@@ -203,8 +203,8 @@ class Settings:
     cut: str = option(
         "auto",
         "Cut variables over slots, so that no PS has a large one alone: `auto` (those of 2 MB and more that are more than a "
-        "quarter of a slot's share of all bytes), `on` (of 128 kB and more), `off`. What the script has partitioned itself, and "
-        "would not be cut, is made one variable again (not with `off`). Holds for a job from its start: what is on the PS is "
+        "quarter of a slot's share of all bytes), `on` (of 128 kB and more), `off`. What the script has partitioned, and would "
+        "not be cut, is made one variable again (not with `off`). Holds for a job from its start: what is on the PS is "
         "neither cut nor joined afterwards.", words=SWITCH)
     pack: str = option(
         "auto",

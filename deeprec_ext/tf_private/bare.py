@@ -28,7 +28,7 @@ _importing = threading.RLock()
 
 _DTYPES = (
     "DType", "as_dtype", "bfloat16", "bool", "float16", "float32", "float64", "int32", "int64", "resource", "string",
-    "uint64", "uint8", "variant",
+    "uint32", "uint64", "uint8", "variant",
 )  # fmt: skip
 _FILES = {
     "makedirs": "recursive_create_dir_v2", "isdir": "is_directory_v2", "listdir": "list_directory_v2", "stat": "stat_v2",

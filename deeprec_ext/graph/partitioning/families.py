@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -24,9 +23,7 @@ from deeprec_ext.graph.dedup_gather import normal
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
 from deeprec_ext.graph.partitioning.parts import INT32, attrs_of, constant, controls_of, data_of
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
-
-if TYPE_CHECKING:
-    from deeprec_ext.graph.partitioning.scripted import Scripted
+from deeprec_ext.graph.partitioning.scripted import Scripted
 
 VALUE_BY_VALUE = frozenset(
     "Abs Add AddN AddV2 Cast Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "

@@ -30,7 +30,8 @@ from deeprec_ext.graph.partitioning.families import Families
 from deeprec_ext.graph.partitioning.layout import Partitioning, layout_of, size_of
 from deeprec_ext.graph.partitioning.parts import INT64, attrs_of, constant, controls_of, data_of, whole_from
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
-from deeprec_ext.graph.partitioning.scripted import Fused, Scripted, Use, places, scripted, together, use_of
+from deeprec_ext.graph.partitioning.scripted import Scripted, places, scripted, together
+from deeprec_ext.graph.partitioning.uses import Fused, Use, use_of
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, variable_bytes, variables_on_ps
 from deeprec_ext.units import counted
 

@@ -93,7 +93,7 @@ def test_a_script_that_makes_new_fetches_for_ever_is_not_prepared_for_all_of_the
 
 
 def test_an_op_that_was_left_out_is_there_once_somebody_fetches_it():
-    """A look-up of one part, of a table whose parts are one variable: with it comes everything, in every session on the graph."""
+    """A look-up of one part, of a table whose parts are one: with it comes everything, in all sessions on the graph."""
     made = tf.Graph()
     with made.as_default(), made.device(v1.train.replica_device_setter(4, worker_device="/job:worker/task:0")):
         with v1.variable_scope("", use_resource=True, partitioner=v1.fixed_size_partitioner(4)):
