@@ -200,6 +200,20 @@ class UserGraph:
                 return self.exported()
         return exported
 
+    def _refuse_parts(self, exported: Exported, reached: Collection[str]) -> None:
+        """Raises RefusedError where a run writes some of the parts that are one, and not the others."""
+        for ops in exported.cuts.joined.writes:
+            some = [name for name in ops if name in reached]
+            if some and len(some) != len(ops):
+                reason = (
+                    f"a run writes a part of a variable that the script has partitioned, and not the others ('{some[0]}', "
+                    f"without '{next(name for name in ops if name not in reached)}'): its parts are one variable here; "
+                    "run with --setting cut=off, or write all parts in one run"
+                )
+                if self._refused is not None:
+                    self._refused(reason)
+                raise RefusedError(reason)
+
     def count(self, signature: Signature) -> None:
         """It is run once more."""
         with self._counting:
@@ -303,6 +317,7 @@ class UserGraph:
         index, feeds = exported.index, exported.feeds
         reached = [index.nodes[name] for name in index.upstream(signature.names) if name in index.nodes]
         names = [node.name for node in reached]
+        self._refuse_parts(exported, set(names))
         makers = [node for node in reached if node.op == "MakeIterator"]
         pulls = passes.pulls(index, feeds, names)
         return Facts(

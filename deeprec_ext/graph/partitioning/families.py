@@ -31,11 +31,11 @@ VALUE_BY_VALUE = frozenset(
 )
 _NUMBERS = (VALUE_BY_VALUE - {"AddN", "OnesLike", "ZerosLike", "CheckNumerics"}) | frozenset(
     "IsFinite IsInf IsNan Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot "
-    "Floor Ceil".split()
+    "Floor Ceil Cos Sin".split()
 )
 _SUMS = frozenset({"Sum", "Mean", "Prod", "Max", "Min"})
-_FAR = 24
-"""Ops looked at to see that something is one number, or whether two are the same."""
+_FAR = 200
+"""Ops, one made from the other, looked at to see that something is one number, or whether two are the same."""
 
 ROWS = "*"
 """The route of all rows of all parts, one after the other."""
@@ -67,18 +67,25 @@ class Families:
     """What is followed from the rows that were looked up to where they are put together."""
 
     def __init__(
-        self, index: GraphIndex, sizes: tuple[int, ...], tables: Iterable[Scripted], device: str,
+        self, index: GraphIndex, sizes: tuple[int, ...], tables: Sequence[Scripted], device: str,
         row_numbers: RowNumbers,
     ) -> None:  # fmt: skip
         self._index, self._sizes, self._device_of_all, self._row_numbers = index, sizes, device, row_numbers
+        rows = {table.dimensions[1:] for table in tables}
+        self._row_shape = rows.pop() if len(rows) == 1 else None
         self._begins = tuple(sum(sizes[:number]) for number in range(len(sizes)))
         self._of_part = {part.node.name: (table, at) for table in tables for at, part in enumerate(table.parts)}
         self._values: dict[tuple[str, ...], Whole | None] = {}
         self._rows: dict[tuple[str, ...], Whole | None] = {}
         self._scalars: dict[str, str] = {}
+        self._interned: dict[str, str] = {}
         self._flat: dict[str, bool] = {}
 
     # ------------------------------------------------------------------------------------------------ what is asked
+
+    def updates(self, node: NodeDef) -> bool:
+        """Whether an op writes one of the parts."""
+        return data_of(self._index, node.name)[0] in self._of_part
 
     def stitched(self, node: NodeDef) -> Whole | None:
         """Of rows that were looked up in each part and are put together in the order of their ids."""
@@ -117,9 +124,14 @@ class Families:
 
     def scalar(self, tensor: str) -> str:
         """Equal for tensors that are the same number, however often a graph computes it."""
+        return self._scalar(tensor, 0)
+
+    def _scalar(self, tensor: str, depth: int) -> str:
         known = self._scalars.get(tensor)
         if known is None:
-            known = self._scalars[tensor] = self._same(tensor, 0)
+            text = self._same(tensor, depth)
+            known = text if text[0] == "?" else self._interned.setdefault(text, f"#{len(self._interned)}")
+            self._scalars[tensor] = known
         return known
 
     def _is_sum(self, node: NodeDef) -> bool:
@@ -163,10 +175,12 @@ class Families:
         by_place = [tuple(one) for one in zip(*inputs)]
         if op in VALUE_BY_VALUE:
             return self._value_by_value(nodes, by_place)
+        if op in ("GatherV2", "Gather", "Slice", "Reshape") and self._controls(nodes):
+            return None  # what it waits for would be lost with it
         if op in ("GatherV2", "Gather"):
             return self._taken_out(nodes, by_place)
         if op == "Reshape":
-            return self.values(by_place[0])
+            return self._reshaped(nodes, by_place)
         if op == "ConcatV2":
             return self._one_after_the_other(nodes, by_place, self.values)
         if op == "ResourceGather":
@@ -193,6 +207,29 @@ class Families:
             return self._add(nodes, nodes[0].op, [*inputs, *self._controls(nodes)])
 
         return self._once(wholes[0].route, make)
+
+    def _reshaped(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
+        """To rows of the variable's own shape, as gradients of look-ups are."""
+        found, row = self.values(by_place[0]), self._row_shape
+        if found is None or row is None:
+            return None
+        for number, tensor in enumerate(by_place[1]):
+            shape = self._index.nodes[op_name(tensor)]
+            if shape.op == "Const":
+                sizes = tuple(attributes.values(shape))
+                rows = (-1, self._sizes[number]) if found.route == (ROWS,) else (-1,)
+                if len(sizes) != len(row) + 1 or sizes[1:] != row or sizes[0] not in rows:
+                    return None
+            elif shape.op not in ("ConcatV2", "Shape", "ShapeN", "VariableShape"):
+                return None
+
+        def make() -> str:
+            index, name, device = self._index, f"{nodes[0].name}__whole", self._device(nodes)
+            shape = constant(index, f"{name}_shape", device, (-1, *row), tf.int32)
+            kinds = {"T": attributes.copied(nodes[0].attr["T"]), "Tshape": INT32}
+            return index.add(name, "Reshape", device, [found.make(), shape], **kinds).name
+
+        return self._once(found.route, make)
 
     def _taken_out(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
         """Rows of one tensor, for each part those of its own ids: the tensor itself."""
@@ -255,7 +292,7 @@ class Families:
                 "T": attributes.copied(nodes[0].attr["T"]), "Tindices": attributes.copied(place),
                 "Tnumsegments": attributes.kind(tf.int32),
             }  # fmt: skip
-            inputs = [values.make(), f"{own}:1", count]
+            inputs = [values.make(), f"{own}:1", count, *self._controls(nodes)]
             return index.add(f"{nodes[0].name}__whole", "UnsortedSegmentSum", device, inputs, **kinds).name
 
         return self._once(ids.route, make)
@@ -311,7 +348,8 @@ class Families:
             return None
         firsts = tuple(one[0] for one in inputs)
         if op in ("Reshape", "Identity", "StopGradient"):
-            return self.rows(firsts)
+            flat = op != "Reshape" or all(self._is_flat_shape(one[1]) for one in inputs)
+            return self.rows(firsts) if flat and not self._controls(nodes) else None
         if op == "Cast" and {node.attr["DstT"].type for node in nodes} <= {DT_INT32, DT_INT64}:
             return self._carried(nodes, self.rows(firsts))
         if op == "ConcatV2":
@@ -335,7 +373,9 @@ class Families:
         if not in_order or len({one.name for one in nodes}) != 1:
             return None
         ids, part = map(normal, data_of(self._index, node.name))
-        if node.attr["num_partitions"].i != len(tensors) or not self._is_flat(part):
+        if node.attr["num_partitions"].i != len(tensors) or not self._is_flat(part) or self._controls([node]):
+            return None
+        if node.attr["T"].type not in (DT_INT32, DT_INT64) or not self._row_numbers.are_alike(ids, part):
             return None
         return self._once((part,), lambda: self._numbered(node, ids, part))
 
@@ -360,6 +400,11 @@ class Families:
         there = index.add(f"{name}_there", "Less", device, [least, size], T=wide).name
         none = constant(index, f"{name}_none", device, -1, dtype)
         return index.add(name, "SelectV2", device, [there, row, none], T=kind).name
+
+    def _is_flat_shape(self, tensor: str) -> bool:
+        """Whether what gets this shape has one dimension, as far as it is constant."""
+        node = self._index.nodes[op_name(tensor)]
+        return node.op != "Const" or len(attributes.values(node)) == 1
 
     # ------------------------------------------------------------------------------------------------ helpers
 
@@ -388,6 +433,8 @@ class Families:
         if len(nodes) != 1 or [output_number(tensor) for tensor in places] != list(range(len(self._sizes))):
             return None
         node = self._index.nodes[nodes.pop()]
+        if self._controls([node]):
+            return None
         if node.op != "DynamicPartition" or node.attr["num_partitions"].i != len(self._sizes):
             return None
         data, part = data_of(self._index, node.name)
@@ -465,7 +512,7 @@ class Families:
             return unknown if shape.unknown_rank or shape.dim else normal(tensor)
         if node.op not in _NUMBERS or depth > _FAR or not inputs:
             return unknown
-        before = [self._same(one, depth + 1) for one in inputs]
+        before = [self._scalar(one, depth + 1) for one in inputs]
         if any(one[0] == "?" for one in before):
             return unknown
         if controls:

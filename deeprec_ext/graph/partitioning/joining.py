@@ -23,12 +23,13 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.context import Report
-from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, with_task
+from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, task_of, with_task
 from deeprec_ext.graph.partitioning import functions, saving
 from deeprec_ext.graph.partitioning.deciding import ASSIGNS
 from deeprec_ext.graph.partitioning.families import Families
 from deeprec_ext.graph.partitioning.layout import Partitioning, layout_of, size_of
 from deeprec_ext.graph.partitioning.parts import INT64, attrs_of, constant, controls_of, data_of, whole_from
+from deeprec_ext.graph.partitioning.restoring import one_number
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
 from deeprec_ext.graph.partitioning.scripted import Scripted, places, scripted, together
 from deeprec_ext.graph.partitioning.uses import Fused, Use, use_of
@@ -38,6 +39,9 @@ from deeprec_ext.units import counted
 WHOLE = 1
 """How many parts a variable has that is one again, where roles tell each other."""
 
+SLOT = "@slot"
+"""Behind its name: the slot on which it is. No variable is called so."""
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -45,6 +49,10 @@ class Joined:
 
     tables: Mapping[str, Scripted] = field(default_factory=dict)
     """By the shared name that they have now."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """The same name -> where it is."""
+    writes: Sequence[tuple[str, ...]] = ()
+    """Ops of the user's, one for each part, of which each writes all parts now."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Name in a checkpoint of all that the script has partitioned -> of how many variables it is made."""
     report: Report | None = None
@@ -90,7 +98,7 @@ def join(
         joiner.close()
         detail = f", {joiner.lookups} look-ups, {joiner.updates} updates"
         if not _is_ordered(index):
-            why = "one of its parts is updated after another"
+            why = "a part, of this or another variable, is updated after another part"
             kept.update({table.name: why for one in chosen for table in one.use.tables})
             _refuse(kept, partitioning)
             index.definition.CopyFrom(before)
@@ -98,16 +106,19 @@ def join(
         elif not keep_all:
             index, left_out = _needed(index, sinks)
     joined = {table.name: table for one in chosen for table in one.use.tables}
+    slots = {table.name: task_of(one.device) for one in chosen for table in one.use.tables}
+    writes = [tuple(node.name for node in fused.nodes) for one in chosen for fused in one.use.writes]
     counts = {table.name: WHOLE if table.name in joined else len(table.parts) for table in tables}
     if not joined and not kept:
-        return index, Joined(joined, counts)
+        return index, Joined(counts=counts)
     parts = sum(len(table.parts) for table in joined.values())
     detail = f"{counted(len(joined), 'variable')} of {counted(parts, 'part')} by the script{detail}"
     if kept:
         name, why = next(iter(kept.items()))
         more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
         detail += f"; in parts: {name}{more}, {why}"
-    return index, Joined(joined, counts, Report("join", len(joined), detail, time.perf_counter() - began), left_out)
+    report = Report("join", len(joined), detail, time.perf_counter() - began)
+    return index, Joined(joined, slots, writes, counts, report, left_out)
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,10 @@ def _chosen(
     """What can be joined, of what shall be; `kept` is told of the others why not."""
     groups = together(index, tables)
     sizes = {one.name: size_of(one.dimensions or ()) for one in variables_on_ps(index).values() if variable_bytes(one)}
-    numbers, found = RowNumbers(index), []
-    for group, slot in zip(groups, places(groups)):
-        if not _is_wanted(group, partitioning, sum(sizes.values())):
-            continue
+    numbers, total, found = RowNumbers(index), sum(sizes.values()), []
+    wanted = [group for group in groups if _is_wanted(group, partitioning, total)]
+    told = {name.removesuffix(SLOT): slot for name, slot in (partitioning.known or {}).items() if name.endswith(SLOT)}
+    for group, slot in zip(wanted, places(wanted, told)):
         device = with_task(group[0].parts[0].device, slot)
         families = Families(index, group[0].sizes, group, device, numbers)
         use = use_of(index, group, families)
@@ -288,12 +299,28 @@ class _Joiner:
         found = families.blocks(tensors)
         if found is not None:
             return found.make()
+        if written.op == "AssignVariableOp" and (filled := self._filled(written, tensors, device)) is not None:
+            return filled
         index, node = self._index, self._index.nodes[op_name(tensors[0])]
         where = node.device if node.device and not on_ps(node.device) and node.op != "Const" else device
         kind = attributes.copied(written.attr["dtype" if "dtype" in written.attr else "T"])
         made = index.add(f"{written.name}__rows", "NoOp", where)
         whole_from(index, made, where, tensors, kind)
         return made.name
+
+    def _filled(self, written: NodeDef, tensors: tuple[str, ...], device: str) -> str | None:
+        """Of parts that begin with the same number each: as much of it as the whole has. None: they begin otherwise."""
+        numbers = [one_number(self._index, tensor) for tensor in tensors]
+        first = numbers[0]
+        if first is None or any(one != first for one in numbers[1:]):
+            return None
+        index, name = self._index, f"{written.name}__filled"
+        table, _ = self._tables[data_of(index, written.name)[0]]
+        number, dtype = first
+        one = index.add(f"{name}_number", "Const", device, dtype=dtype)
+        one.attr["value"].tensor.CopyFrom(number)
+        sizes = constant(index, f"{name}_sizes", device, table.dimensions, tf.int32)
+        return index.add(name, "Fill", device, [sizes, one.name], T=dtype, index_type=attributes.kind(tf.int32)).name
 
     def _alone(self, node: NodeDef, device: str) -> None:
         """What is done to one part goes on giving what it gave."""
@@ -327,7 +354,8 @@ class _Joiner:
         """One for all that are cut alike there."""
         key = values, device
         if key not in self._constants:
-            self._constants[key] = constant(self._index, "join__constant", device, values, tf.int64)
+            name = f"join__{task_of(device)}_{'_'.join(str(one).replace('-', 'm') for one in values)}"
+            self._constants[key] = constant(self._index, name, device, values, tf.int64)
         return self._constants[key]
 
     def _read(self, node: NodeDef, table: Scripted, device: str) -> str:

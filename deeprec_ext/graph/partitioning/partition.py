@@ -14,7 +14,7 @@ from deeprec_ext.graph.context import Report
 from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.partitioning import drawing, functions, parts, restoring, saving
 from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS, decide
-from deeprec_ext.graph.partitioning.joining import WHOLE, Joined
+from deeprec_ext.graph.partitioning.joining import SLOT, WHOLE, Joined
 from deeprec_ext.graph.partitioning.layout import Partitioning, part_name, sub_slice
 from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of
 from deeprec_ext.graph.partitioning.routing import Router
@@ -60,18 +60,22 @@ class Partitions:
 
 def tell_cuts(cuts: Partitions) -> list[str]:
     """What is cut, and what of the script's parts is one, for other roles: `told_cuts` reads it."""
-    whole = [f"{name}@{WHOLE}" for name in cuts.joined.tables]
+    whole = [f"{name}@{WHOLE}/{cuts.joined.slots[name]}" for name in cuts.joined.tables]
     return [*whole, *(f"{name}@{one.count}" for name, one in cuts.variables.items())]
 
 
 def told_cuts(told: Iterable[str] | None) -> dict[str, int] | None:
-    """Shared names with the number of parts; 0: it is not told, as by a job that began before it was. None: nobody has told."""
+    """Shared names with the number of parts, and with their slot (`joining.SLOT`) where a script's parts are one; 0: it is not
+    told, as by a job that began before it was. None: nobody has told."""
     if told is None:
         return None
     found = {}
     for one in told:
-        name, _, count = one.rpartition("@")
+        name, _, said = one.rpartition("@")
+        count, _, slot = said.partition("/")
         found.update({name: int(count)} if name and count.isdigit() else {one: 0})
+        if slot.isdigit():
+            found[name + SLOT] = int(slot)
     return found
 
 
@@ -80,7 +84,9 @@ def agree(known: Mapping[str, int] | None, cuts: Partitions) -> bool:
     if known is None:
         return True
     alike = all(known.get(name) in (0, one.count) for name, one in cuts.variables.items())
-    alike = alike and all(known.get(name) == WHOLE for name in cuts.joined.tables)
+    alike = alike and all(
+        known.get(name) == WHOLE and known.get(name + SLOT) == cuts.joined.slots[name] for name in cuts.joined.tables
+    )
     return alike and all(cuts.counts.get(name, count) == count for name, count in known.items() if count)
 
 

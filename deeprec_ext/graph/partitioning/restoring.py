@@ -7,7 +7,9 @@ import math
 from collections.abc import Sequence
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
 from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
@@ -129,23 +131,10 @@ def _read(index: GraphIndex, given: NodeDef, name: str, begin: int, end: int, co
 
 def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: PartitionedVariable) -> list[str] | None:
     """Of an initial value that is one number, as optimizers' slots have: made where the parts are. None: it is another."""
-    source = value
-    while index.nodes[op_name(source)].op == "Identity":
-        source = data_of(index, op_name(source))[0]
-    made = index.nodes[op_name(source)]
-    if made.op == "Const":
-        tensor = made.attr["value"].tensor
-        if tensor.tensor_content or not any(len(getattr(tensor, name)) == 1 for name in _REPEATED):
-            return None
-        number = type(tensor)()
-        number.CopyFrom(tensor)
-        number.tensor_shape.Clear()  # it is one number, however often: an array of it would be the whole table
-        dtype = attributes.copied(made.attr["dtype"])
-    elif made.op == "Fill" and index.nodes[op_name(made.input[1])].op == "Const":
-        number = index.nodes[op_name(made.input[1])].attr["value"].tensor
-        dtype = attributes.copied(made.attr["T"])
-    else:
+    found = one_number(index, value)
+    if found is None:
         return None
+    number, dtype = found
     filled = []
     for part, device in enumerate(variable.devices):
         one = index.add(f"{node.name}__number_{part}", "Const", device, dtype=dtype)
@@ -154,3 +143,23 @@ def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partiti
         kinds = {"T": dtype, "index_type": attributes.kind(tf.int32)}
         filled.append(index.add(f"{node.name}__fill_{part}", "Fill", device, [sizes, one.name], **kinds).name)
     return filled
+
+
+def one_number(index: GraphIndex, value: str) -> tuple[TensorProto, AttrValue] | None:
+    """The number that all elements of an initial value are, and its type. None: they are not, or it is not known."""
+    source = value
+    while index.nodes[op_name(source)].op == "Identity":
+        source = data_of(index, op_name(source))[0]
+    made = index.nodes[op_name(source)]
+    number = TensorProto()
+    if made.op == "Const":
+        tensor = made.attr["value"].tensor
+        if tensor.tensor_content or not any(len(getattr(tensor, name)) == 1 for name in _REPEATED):
+            return None
+        number.CopyFrom(tensor)
+        number.tensor_shape.Clear()  # it is one number, however often: an array of it would be the whole table
+        return number, attributes.copied(made.attr["dtype"])
+    if made.op == "Fill" and index.nodes[op_name(made.input[1])].op == "Const":
+        number.CopyFrom(index.nodes[op_name(made.input[1])].attr["value"].tensor)
+        return number, attributes.copied(made.attr["T"])
+    return None

@@ -147,7 +147,7 @@ def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str,
     first = next(iter(shards))
     prefix, controls = data_of(index, first)[0], controls_of(index, first)
     packed = index.nodes[op_name(data_of(index, merge.name)[0])]
-    gone = {data_of(index, name)[0] for name, entries in kept.items() if not entries}
+    gone = {_before_controls(index, data_of(index, name)[0]) for name, entries in kept.items() if not entries}
     prefixes = [one for one in data_of(index, packed.name) if _before_controls(index, one) not in gone]
     for name, entries in kept.items():
         node, before = index.nodes[name], controls_of(index, name)

@@ -52,15 +52,19 @@ def scripted(index: GraphIndex, saved: Mapping[str, tuple[str, str]]) -> list[Sc
     for node in variables_on_ps(index).values():
         nodes[node.name].append(node)
     found: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    whole_rows: dict[str, int] = {}
     for shared, (whole, spec) in saved.items():
         rows = _rows(spec)
         if rows is not None and shared in nodes:
-            found[whole].append((*rows, shared))
+            found[whole].append((*rows[:2], shared))
+            whole_rows[whole] = rows[2]
     made = []
     for whole, ranges in found.items():
         ranges.sort()
         ends = [0, *(begin + size for begin, size, _ in ranges)]
-        if len(ranges) < 2 or [begin for begin, _, _ in ranges] != ends[:-1] or whole in nodes:
+        if len(ranges) < 2 or [begin for begin, _, _ in ranges] != ends[:-1] or ends[-1] != whole_rows[whole]:
+            continue
+        if whole in nodes:
             continue
         parts = [nodes[shared] for _, _, shared in ranges]
         if all(len(one) == 1 for one in parts) and _alike([one[0] for one in parts], [size for _, size, _ in ranges]):
@@ -69,8 +73,8 @@ def scripted(index: GraphIndex, saved: Mapping[str, tuple[str, str]]) -> list[Sc
     return sorted(made, key=lambda one: place[one.parts[0].node.name])
 
 
-def _rows(spec: str) -> tuple[int, int] | None:
-    """(first, how many) of a slice of rows; None: it is none, or is cut along another dimension too."""
+def _rows(spec: str) -> tuple[int, int, int] | None:
+    """(first, how many, of how many) of a slice of rows; None: it is none, or is cut along another dimension too."""
     *sizes, last = spec.split() or [""]
     ranges = last.split(":")
     if not sizes or len(ranges) != len(sizes):
@@ -78,7 +82,7 @@ def _rows(spec: str) -> tuple[int, int] | None:
     if any(one not in ("-", f"0,{size}") for one, size in zip(ranges[1:], sizes[1:])) or "," not in ranges[0]:
         return None
     first, _, many = ranges[0].partition(",")
-    return (int(first), int(many)) if first.isdigit() and many.isdigit() and int(many) else None
+    return (int(first), int(many), int(sizes[0])) if first.isdigit() and many.isdigit() and int(many) else None
 
 
 def _alike(parts: Sequence[VariableNode], rows: Sequence[int]) -> bool:
@@ -119,10 +123,12 @@ def together(index: GraphIndex, tables: Iterable[Scripted]) -> list[list[Scripte
     return sorted(unique.values(), key=lambda one: order[one[0].name])
 
 
-def places(groups: Sequence[Sequence[Scripted]]) -> list[int]:
-    """The slot of each group: one on which the script has a part of it, each size in its own turn."""
+def places(groups: Sequence[Sequence[Scripted]], told: Mapping[str, int]) -> list[int]:
+    """The slot of each group: what others have told (name -> slot), else one on which the script has a part of it, each size
+    in its own turn."""
     turn = TurnBySize(1 + max((slot for one in groups for slot in one[0].slots), default=0))
-    return [turn.among(sorted(set(one[0].slots)), variable_bytes_of(one[0])) for one in groups]
+    dealt = [turn.among(sorted(set(one[0].slots)), variable_bytes_of(one[0])) for one in groups]
+    return [told.get(one[0].name, slot) for one, slot in zip(groups, dealt)]
 
 
 def variable_bytes_of(table: Scripted) -> int:

@@ -50,7 +50,7 @@ def use_of(index: GraphIndex, tables: list[Scripted], families: Families) -> Use
     first = tables[0]
     for table in tables[1:]:
         if table.sizes != first.sizes or table.slots != first.slots:
-            use.why = f"'{table.name}', which is updated with it, is cut otherwise"
+            use.why = f"'{table.name}', which is updated with it, is cut otherwise, or lies on other slots"
             return use
     of_part = {part.node.name: (table, number) for table in tables for number, part in enumerate(table.parts)}
     for name in of_part:
@@ -77,7 +77,7 @@ def use_of(index: GraphIndex, tables: list[Scripted], families: Families) -> Use
     for by_part in written.values():
         one = next(iter(by_part.values()))[0]
         if any(len(by_part[part]) != 1 for part in parts):
-            use.why = use.why or f"'{one.name}' is not done to every part"
+            use.why = use.why or f"what '{one.name}' does to the other parts cannot be told from the graph"
             return use
         fused = Fused(tuple(by_part[part][0] for part in parts))
         use.writes.append(fused)
@@ -149,6 +149,6 @@ def _is_put_together(index: GraphIndex, gather: NodeDef, families: Families) -> 
                     return False
             elif consumer.op in families.FOLLOWED:
                 stack.append(consumer.name)
-            elif not (APPLIES.match(consumer.op) or SCATTERS.match(consumer.op)):
+            elif not ((APPLIES.match(consumer.op) or SCATTERS.match(consumer.op)) and families.updates(consumer)):
                 return False
     return True

@@ -103,8 +103,10 @@ def names(definition):
     return {one.name for one in variables_on_ps(GraphIndex(definition)).values()}
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [(one, "div") for one in OPTIMIZERS] + [(one, "mod") for one in ("sgd", "adagrad", "adam", "ftrl")],
+)
 def test_every_optimizer_computes_the_same(cluster, setter, name, strategy):
     model = Model(f"join_{name}_{strategy}", OPTIMIZERS[name], setter, looked_up(strategy))
     in_parts = [one for one in model.graph.get_collection("variables") if "/part_0" in one.op.name]
@@ -306,7 +308,7 @@ def test_all_roles_join_what_the_chief_has_joined(setter):
 
     _, chief, _ = graph_of().placed(Partitioning(4))
     told = tell_cuts(chief)
-    assert {"roles/table@1", "roles/table/Adagrad@1"} <= set(told)
+    assert {"roles/table@1/0", "roles/table/Adagrad@1/0"} <= set(told)
     known = told_cuts(told)
     _, worker, _ = graph_of().placed(Partitioning(4, known=known))
     assert worker.joined.tables.keys() == chief.joined.tables.keys() and agree(known, worker)
@@ -321,6 +323,138 @@ def test_all_roles_join_what_the_chief_has_joined(setter):
     _, later, _ = graph_of().placed(Partitioning(4, before={"roles/table/part_0": 1}))
     assert "roles/table" not in later.joined.tables and "roles/kernel" in later.joined.tables
     assert not graph_of().placed(Partitioning(4, "off"))[1].joined.tables
+
+
+def joined(build, setter, known=None):
+    """(definition, what was joined) of a graph with tables in four parts."""
+    with tf.Graph().as_default() as graph, v1.device(setter):
+        with v1.variable_scope("", use_resource=True, partitioner=v1.fixed_size_partitioner(4)):
+            build()
+    index, found = join(GraphIndex(graph.as_graph_def()), saved_names(graph).names, Partitioning(4, known=known))
+    return index, found
+
+
+def _divided(ids, loose, ordered=False):
+    """A look-up as somebody writes it by hand; `loose`: with ids that are wrapped; `ordered`: behind another op."""
+
+    def build():
+        table = v1.get_variable("table", [8, 2])
+        flat = tf.reshape(tf.constant(ids, tf.int64), [-1])
+        flat = flat % 8 if loose else flat
+        part, within = tf.cast(flat // 2, tf.int32), flat % 2
+        own = tf.dynamic_partition(within, part, 4)
+        places = tf.dynamic_partition(tf.range(tf.size(flat)), part, 4)
+        with tf.control_dependencies([tf.no_op("before")] if ordered else []):
+            taken = [tf.identity(one) for one in own]
+            rows = [tf.gather(one, at) for one, at in zip(table, taken)]
+            tf.identity(tf.dynamic_stitch(places, rows), name="rows")
+
+    return build
+
+
+def test_ids_that_a_script_wraps_are_wrapped(cluster, setter):
+    index, found = joined(_divided([3, 1_234_567], loose=True), setter)
+    assert "table" in found.tables
+    with cluster.open(rewrite(index.definition, Context(SLOTS, dedup="off")).definition) as session:
+        session.run([one.name for one in session.graph.get_operations() if one.name.endswith("/Assign")])
+        assert session.run("rows:0").shape == (2, 2)
+        destroy(session)
+
+
+def test_what_a_look_up_waits_for_it_goes_on_waiting_for(setter):
+    """Left out with the ops of the parts it would be lost: such a table stays in parts, or its rows wait."""
+    index, found = joined(_divided([3, 5], loose=False, ordered=True), setter)
+    assert not found.tables or "before" in index.upstream(["rows"])
+    assert "before" in index.upstream(["rows"])
+
+
+def test_rows_of_one_part_that_go_elsewhere_leave_it_in_parts(setter):
+    def build():
+        table = v1.get_variable("table", [8, 2])
+        other = v1.get_variable("other", [3, 2], partitioner=lambda shape, dtype: [1, 1])
+        v1.scatter_update(next(iter(other)), [0], tf.gather(next(iter(table)), [1]))
+
+    assert "table" not in joined(build, setter)[1].tables
+
+
+def test_the_gradient_of_a_vector_made_of_parts_is_one_of_the_table(setter):
+    """The weights of a linear model, [rows, 1], used as a vector."""
+
+    def build():
+        table = v1.get_variable("table", [8, 1])
+        loss = tf.reduce_sum(tf.concat([tf.squeeze(part, 1) for part in table], 0) ** 2)
+        v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+    index, found = joined(build, setter)
+    assert "table" in found.tables
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(index.definition, name="")  # shapes are right
+    assert graph.get_operations()
+
+
+def test_first_values_of_one_number_are_made_where_they_are(setter):
+    def build():
+        table = v1.get_variable("table", [8, 2])
+        v1.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(looked_up("div")(table, tf.constant([1], tf.int64))))
+
+    index, found = joined(build, setter)
+    assert "table/Adagrad" in found.tables
+    made = [node for node in index.nodes.values() if node.op == "Fill" and "/Adagrad/Assign" in node.name]
+    assert len(made) == 1
+
+
+def test_a_part_that_lies_elsewhere_is_missing(setter):
+    def build():
+        v1.get_variable("table", [8, 2])
+        with v1.device("/job:worker/task:0"):
+            v1.get_variable("far", [8, 2])
+
+    index, found = joined(build, setter)
+    assert set(found.tables) == {"table"}
+    saved = {"table/part_0": ("w", "8 2 0,2:0,2"), "table/part_1": ("w", "8 2 2,2:0,2")}
+    assert not join(GraphIndex(index.definition), saved, Partitioning(4))[1].tables
+
+
+def test_a_role_with_more_tables_has_the_others_where_the_chief_has_them(setter):
+    def tables(*names):
+        def build():
+            for name in names:
+                looked_up("div")(v1.get_variable(name, [8, 2]), tf.constant([1], tf.int64))
+
+        return build
+
+    _, chief = joined(tables("one", "two"), setter)
+    known = dict.fromkeys(chief.tables, 1) | {f"{name}@slot": slot for name, slot in chief.slots.items()}
+    _, worker = joined(tables("before", "one", "two"), setter, known)
+    assert worker.slots == chief.slots and worker.counts["before"] == 4
+    assert told_cuts(["one@1/3", "two@4"]) == {"one": 1, "one@slot": 3, "two": 4}
+
+
+def test_a_learning_rate_of_many_ops_is_read_in_time(cluster, setter):
+    def make():
+        rate = tf.constant(0.3)
+        for _ in range(40):
+            rate = rate * rate + tf.cos(rate)
+        return v1.train.GradientDescentOptimizer(rate / 100.0)
+
+    assert_same(cluster, Model("join_rate", make, setter), 3)
+
+
+def test_two_optimizers_of_one_table(cluster, setter):
+    class Both(v1.train.Optimizer):
+        def __init__(self):
+            self._both = v1.train.GradientDescentOptimizer(0.1), v1.train.AdagradOptimizer(0.1)
+
+        def compute_gradients(self, loss):
+            return self._both[0].compute_gradients(loss)
+
+        def apply_gradients(self, pairs, step):
+            with tf.control_dependencies([self._both[0].apply_gradients(pairs)]):
+                return self._both[1].apply_gradients(
+                    [(tf.identity(g) if isinstance(g, tf.Tensor) else g, v) for g, v in pairs], step
+                )
+
+    assert_same(cluster, Model("join_two", Both, setter), 6)
 
 
 def test_what_is_saved_of_a_table_is_the_whole(setter):

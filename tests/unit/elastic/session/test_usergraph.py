@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 from deeprec_ext.elastic.session import usergraph as module  # noqa: E402
 from deeprec_ext.elastic.session.placed import Signature  # noqa: E402
 from deeprec_ext.elastic.session.usergraph import UserGraph  # noqa: E402
+from deeprec_ext.errors import RefusedError  # noqa: E402
 from deeprec_ext.graph import Partitioning  # noqa: E402
 
 v1 = tf.compat.v1
@@ -108,3 +109,19 @@ def test_an_op_that_was_left_out_is_there_once_somebody_fetches_it():
     assert gather in user.exported().index.nodes and user.exported().version != exported.version
     assert other.exported() is user.exported() and user.facts_of(Signature((), (rows.name,), ())).remote
     assert user.exported().cuts.joined.tables.keys() == exported.cuts.joined.tables.keys() == {"table"}
+
+
+def test_a_run_that_writes_one_part_of_a_variable_that_is_one_is_refused_by_name():
+    """`part.load(value)`, or an assignment of one part: it would write the others too."""
+    made = tf.Graph()
+    with made.as_default(), made.device(v1.train.replica_device_setter(4, worker_device="/job:worker/task:0")):
+        with v1.variable_scope("", use_resource=True, partitioner=v1.fixed_size_partitioner(4)):
+            table = v1.get_variable("table", [40, 2])
+        begin = v1.global_variables_initializer().name
+    told = []
+    user = UserGraph(made, told.append, partitioning=lambda: Partitioning(4))
+    assert user.exported().cuts.joined.tables and user.facts_of(Signature((), (), (begin,))).begins
+    part = next(iter(table)).initializer.name
+    with pytest.raises(RefusedError, match=r"writes a part of a variable .*'table/part_0/Assign'.*--setting cut=off"):
+        user.facts_of(Signature((), (), (part,)))
+    assert len(told) == 1
