@@ -234,7 +234,7 @@ class Families:
     def _taken_out(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
         """Rows of one tensor, for each part those of its own ids: the tensor itself."""
         source, places, *axis = by_place
-        if len(set(source)) != 1 or any(node.attr["batch_dims"].i for node in nodes):
+        if len(set(source)) != 1 or any("batch_dims" in node.attr and node.attr["batch_dims"].i for node in nodes):
             return None
         if axis and any(self._number(tensor) != 0 for tensor in axis[0]):
             return None
@@ -244,7 +244,11 @@ class Families:
     def _looked_up(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
         table = self._table(by_place[0])
         ids = self.rows(by_place[1]) if table is not None else None
-        if table is None or ids is None or any(node.attr["batch_dims"].i for node in nodes):
+        if (
+            table is None
+            or ids is None
+            or any("batch_dims" in node.attr and node.attr["batch_dims"].i for node in nodes)
+        ):
             return None
         handle, device = table.parts[0].node.name, self._device_of_all
 

@@ -92,7 +92,8 @@ def _strange(
     """Why an op that takes the handle of a part cannot take that of all of them; empty: it can."""
     op = node.op
     if op in _ALONE:
-        return f"'{node.name}' looks up rows of several dimensions" if node.attr["batch_dims"].i else ""
+        batched = "batch_dims" in node.attr and node.attr["batch_dims"].i  # asked for, an attribute would be made
+        return f"'{node.name}' looks up rows of several dimensions" if batched else ""
     if only_read(index, node, number):
         return ""
     if (op in ASSIGNS and number == 0) or SCATTERS.match(op):

@@ -463,3 +463,14 @@ def test_what_is_saved_of_a_table_is_the_whole(setter):
     found = cuts.saved(saved_names(model.graph).names)
     assert found["named/table"] == ("named/table", "") and found["named/table/Adagrad"] == ("named/table/Adagrad", "")
     assert not [name for name in found if "part_" in name]
+
+
+def test_no_op_is_given_an_attribute_that_it_does_not_have(setter):
+    definition = Model("attributes", OPTIMIZERS["adam"], setter).placed(Partitioning(4))[2]
+    wrong = [
+        (node.name, key)
+        for node in definition.node
+        for key, value in node.attr.items()
+        if not value.WhichOneof("value")
+    ]
+    assert not wrong
