@@ -15,6 +15,7 @@ from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex
 from deeprec_ext.graph.partitioning.functions import only_read
 from deeprec_ext.graph.partitioning.layout import Layout, Partitioning, in_parts, layout_of, size_of
+from deeprec_ext.graph.partitioning.parts import is_batched
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, VariableNode, variable_bytes, variables_on_ps
 
 APPLIES = re.compile(r"Resource(Sparse)?Apply\w+$")
@@ -53,7 +54,7 @@ def _unknown(index: GraphIndex, consumer: NodeDef, number: int) -> bool:
     if tensor[0] == "^" or op in OTHERS or (op in ASSIGNS and number == 0) or SCATTERS.match(op):
         return False
     if op == "ResourceGather":
-        return bool(consumer.attr["batch_dims"].i)
+        return is_batched(consumer)
     if only_read(index, consumer, number):
         return False
     return not (

@@ -21,14 +21,11 @@ from tensorflow.core.framework.types_pb2 import DT_INT32, DT_INT64
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.dedup_gather import normal
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, output_number
-from deeprec_ext.graph.partitioning.parts import INT32, attrs_of, constant, controls_of, data_of
+from deeprec_ext.graph.partitioning.parts import INT32, attrs_of, constant, controls_of, data_of, is_batched
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
 from deeprec_ext.graph.partitioning.scripted import Scripted
+from deeprec_ext.graph.partitioning.values import VALUE_BY_VALUE
 
-VALUE_BY_VALUE = frozenset(
-    "Abs Add AddN AddV2 Cast Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
-    "Rsqrt Sigmoid Sign Sqrt Square SquaredDifference StopGradient Sub Tanh ZerosLike PreventGradient CheckNumerics".split()
-)
 _NUMBERS = (VALUE_BY_VALUE - {"AddN", "OnesLike", "ZerosLike", "CheckNumerics"}) | frozenset(
     "IsFinite IsInf IsNan Select SelectV2 Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot "
     "Floor Ceil Cos Sin".split()
@@ -58,22 +55,16 @@ class Families:
 
     Args:
       index: the graph, on slots.
-      sizes: rows of each part.
       tables: the variables.
       device: where they will be.
     """
 
-    FOLLOWED = VALUE_BY_VALUE
-    """What is followed from the rows that were looked up to where they are put together."""
-
-    def __init__(
-        self, index: GraphIndex, sizes: tuple[int, ...], tables: Sequence[Scripted], device: str,
-        row_numbers: RowNumbers,
-    ) -> None:  # fmt: skip
-        self._index, self._sizes, self._device_of_all, self._row_numbers = index, sizes, device, row_numbers
+    def __init__(self, index: GraphIndex, tables: Sequence[Scripted], device: str, row_numbers: RowNumbers) -> None:
+        self._index, self._device_of_all, self._row_numbers = index, device, row_numbers
+        self._sizes = tables[0].sizes
         rows = {table.dimensions[1:] for table in tables}
         self._row_shape = rows.pop() if len(rows) == 1 else None
-        self._begins = tuple(sum(sizes[:number]) for number in range(len(sizes)))
+        self._begins = tables[0].begins
         self._of_part = {part.node.name: (table, at) for table in tables for at, part in enumerate(table.parts)}
         self._values: dict[tuple[str, ...], Whole | None] = {}
         self._rows: dict[tuple[str, ...], Whole | None] = {}
@@ -122,11 +113,8 @@ class Families:
         found = self.values(tensors)
         return found if found is not None and found.route == (ROWS,) else None
 
-    def scalar(self, tensor: str) -> str:
-        """Equal for tensors that are the same number, however often a graph computes it."""
-        return self._scalar(tensor, 0)
-
-    def _scalar(self, tensor: str, depth: int) -> str:
+    def scalar(self, tensor: str, depth: int = 0) -> str:
+        """Equal for tensors that are the same number, however often a graph computes it; with a ? before it: it may be none."""
         known = self._scalars.get(tensor)
         if known is None:
             text = self._same(tensor, depth)
@@ -234,7 +222,7 @@ class Families:
     def _taken_out(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
         """Rows of one tensor, for each part those of its own ids: the tensor itself."""
         source, places, *axis = by_place
-        if len(set(source)) != 1 or any("batch_dims" in node.attr and node.attr["batch_dims"].i for node in nodes):
+        if len(set(source)) != 1 or any(map(is_batched, nodes)):
             return None
         if axis and any(self._number(tensor) != 0 for tensor in axis[0]):
             return None
@@ -244,11 +232,7 @@ class Families:
     def _looked_up(self, nodes: list[NodeDef], by_place: list[tuple[str, ...]]) -> Whole | None:
         table = self._table(by_place[0])
         ids = self.rows(by_place[1]) if table is not None else None
-        if (
-            table is None
-            or ids is None
-            or any("batch_dims" in node.attr and node.attr["batch_dims"].i for node in nodes)
-        ):
+        if table is None or ids is None or any(map(is_batched, nodes)):
             return None
         handle, device = table.parts[0].node.name, self._device_of_all
 
@@ -494,7 +478,7 @@ class Families:
 
     def _are_one_number(self, tensors: tuple[str, ...]) -> bool:
         first = self.scalar(tensors[0])
-        return bool(first) and first[0] != "?" and all(self.scalar(tensor) == first for tensor in tensors[1:])
+        return first[0] != "?" and all(self.scalar(tensor) == first for tensor in tensors[1:])
 
     def _same(self, tensor: str, depth: int) -> str:
         """What a number is computed from. With a ? before it: it may be no number."""
@@ -516,7 +500,7 @@ class Families:
             return unknown if shape.unknown_rank or shape.dim else normal(tensor)
         if node.op not in _NUMBERS or depth > _FAR or not inputs:
             return unknown
-        before = [self._scalar(one, depth + 1) for one in inputs]
+        before = [self.scalar(one, depth + 1) for one in inputs]
         if any(one[0] == "?" for one in before):
             return unknown
         if controls:

@@ -32,7 +32,8 @@ from deeprec_ext.graph.partitioning.parts import INT64, attrs_of, constant, cont
 from deeprec_ext.graph.partitioning.restoring import one_number
 from deeprec_ext.graph.partitioning.rownumbers import RowNumbers
 from deeprec_ext.graph.partitioning.scripted import Scripted, places, scripted, together
-from deeprec_ext.graph.partitioning.uses import Fused, Use, use_of
+from deeprec_ext.graph.partitioning.uses import STITCHES, Use, use_of
+from deeprec_ext.graph.partitioning.values import VALUE_BY_VALUE
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES, variable_bytes, variables_on_ps
 from deeprec_ext.units import counted
 
@@ -107,7 +108,7 @@ def join(
             index, left_out = _needed(index, sinks)
     joined = {table.name: table for one in chosen for table in one.use.tables}
     slots = {table.name: task_of(one.device) for one in chosen for table in one.use.tables}
-    writes = [tuple(node.name for node in fused.nodes) for one in chosen for fused in one.use.writes]
+    writes = [tuple(node.name for node in nodes) for one in chosen for nodes in one.use.writes]
     counts = {table.name: WHOLE if table.name in joined else len(table.parts) for table in tables}
     if not joined and not kept:
         return index, Joined(counts=counts)
@@ -140,7 +141,7 @@ def _chosen(
     told = {name.removesuffix(SLOT): slot for name, slot in (partitioning.known or {}).items() if name.endswith(SLOT)}
     for group, slot in zip(wanted, places(wanted, told)):
         device = with_task(group[0].parts[0].device, slot)
-        families = Families(index, group[0].sizes, group, device, numbers)
+        families = Families(index, group, device, numbers)
         use = use_of(index, group, families)
         if use.why:
             kept.update({table.name: use.why for table in group})
@@ -230,9 +231,9 @@ class _Joiner:
                     if index.inputs(consumer.name)[at][0] != "^":
                         users[consumer.name] = consumer
         self._put_together(users.values(), families)
-        updates = [(fused, self._update(fused, families, device)) for fused in use.writes]
-        for fused, name in updates:
-            for node in fused.nodes:
+        updates = [(nodes, self._update(nodes, families, device)) for nodes in use.writes]
+        for nodes, name in updates:
+            for node in nodes:
                 users.pop(node.name, None)
                 index.replace(node, "NoOp", device, [f"^{name}"])
         for node in users.values():
@@ -251,12 +252,12 @@ class _Joiner:
                     continue
                 seen.add(consumer.name)
                 whole = None
-                if consumer.op in ("ParallelDynamicStitch", "DynamicStitch"):
+                if consumer.op in STITCHES:
                     whole = families.stitched(consumer)
                     self.lookups += whole is not None
                 elif consumer.op == "ConcatV2":
                     whole = families.concatenated(consumer)
-                elif consumer.op in families.FOLLOWED:
+                elif consumer.op in VALUE_BY_VALUE:
                     stack.append(consumer.name)
                 if whole is not None:
                     kind = attributes.copied(consumer.attr["T"])
@@ -268,13 +269,13 @@ class _Joiner:
                         T=kind,
                     )
 
-    def _update(self, fused: Fused, families: Families, device: str) -> str:
+    def _update(self, nodes: Sequence[NodeDef], families: Families, device: str) -> str:
         """Adds the one op that writes all parts; its name."""
-        index, first = self._index, fused.nodes[0]
-        own = {f"^{node.name}" for node in fused.nodes}
-        controls = dict.fromkeys(one for node in fused.nodes for one in controls_of(index, node.name) if one not in own)
-        inputs = [data_of(index, node.name) for node in fused.nodes]
-        found = families.rows_written(fused.nodes) if attributes.input_of(first, "indices") is not None else None
+        index, first = self._index, nodes[0]
+        own = {f"^{node.name}" for node in nodes}
+        controls = dict.fromkeys(one for node in nodes for one in controls_of(index, node.name) if one not in own)
+        inputs = [data_of(index, node.name) for node in nodes]
+        found = families.rows_written(nodes) if attributes.input_of(first, "indices") is not None else None
         made: list[str] = []
         for number, tensors in enumerate(zip(*inputs)):
             if tensors[0] in self._tables:

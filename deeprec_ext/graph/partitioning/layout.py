@@ -37,8 +37,9 @@ class Partitioning:
     mode: str = "auto"
     """auto: what is large; on: whatever is worth a bitmap; off."""
     known: Mapping[str, int] | None = None
-    """Shared names of the variables that the chief has cut, and no others, with the number of parts (0: it does not say); None:
-    nobody has decided before."""
+    """Shared names of the variables that the chief has cut, and no others, with the number of parts (0: it does not say); of
+    what was in parts by the script and is one, 1, and its slot under its name with `joining.SLOT`. None: nobody has decided
+    before."""
     before: dict[str, int] = field(default_factory=dict)
     """The same of all that was decided before, of a smaller graph or of another one; 1 part: it is whole."""
     divided: frozenset[str] = frozenset()

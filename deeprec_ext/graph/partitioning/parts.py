@@ -72,6 +72,18 @@ def data_of(index: GraphIndex, name: str) -> list[str]:
     return [tensor for tensor in index.inputs(name) if tensor[0] != "^"]
 
 
+def is_batched(gather: NodeDef) -> bool:
+    """Whether a look-up has ids of its own for each row of other dimensions. (An attribute that is asked for is made.)"""
+    return "batch_dims" in gather.attr and bool(gather.attr["batch_dims"].i)
+
+
+def handed_on(index: GraphIndex, tensor: str) -> str:
+    """The tensor that identities hand on as this one."""
+    while index.nodes[op_name(tensor)].op == "Identity":
+        tensor = data_of(index, op_name(tensor))[0]
+    return tensor
+
+
 def constant(index: GraphIndex, name: str, device: str, value: Any, dtype: Any) -> str:
     """A Const of integers."""
     made = tuple(value) if isinstance(value, Sequence) else value

@@ -21,6 +21,7 @@ from deeprec_ext.graph.partitioning.parts import (
     constant,
     controls_of,
     data_of,
+    handed_on,
     strings,
     texts_of,
 )
@@ -35,9 +36,7 @@ def restored_parts(index: GraphIndex, node: NodeDef, value: str, variable: Parti
     """Of a value out of a checkpoint. Where PS read the whole, each reads the slices of its parts; where the chief does (of a
     saver that is not sharded), it goes on doing so, part by part: the file may be on its disk alone. None: the value comes
     from elsewhere."""
-    source = value
-    while index.nodes[op_name(source)].op == "Identity":
-        source = data_of(index, op_name(source))[0]
+    source = handed_on(index, value)
     restore, number = index.nodes[op_name(source)], output_number(source)
     if restore.op != "RestoreV2":
         return None
@@ -81,9 +80,7 @@ def given_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partitio
     """Of rows in a file of a process (`marks.ROWS`), which never has the whole. What a variable begins with it reads in
     pieces, each when the one before is on its PS; the PS puts them together. What a variable is assigned later
     (`marks.ROWS_BY_PART`) it reads a part at a time: those ops stay in the graph. None: the value comes from elsewhere."""
-    source = value
-    while index.nodes[op_name(source)].op == "Identity":
-        source = data_of(index, op_name(source))[0]
+    source = handed_on(index, value)
     given = index.nodes[op_name(source)]
     if not _gives_rows(given):
         return None
@@ -147,9 +144,7 @@ def filled_parts(index: GraphIndex, node: NodeDef, value: str, variable: Partiti
 
 def one_number(index: GraphIndex, value: str) -> tuple[TensorProto, AttrValue] | None:
     """The number that all elements of an initial value are, and its type. None: they are not, or it is not known."""
-    source = value
-    while index.nodes[op_name(source)].op == "Identity":
-        source = data_of(index, op_name(source))[0]
+    source = handed_on(index, value)
     made = index.nodes[op_name(source)]
     number = TensorProto()
     if made.op == "Const":

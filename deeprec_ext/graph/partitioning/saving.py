@@ -25,7 +25,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name, task_of
 from deeprec_ext.graph.partitioning.layout import sub_slice
-from deeprec_ext.graph.partitioning.parts import controls_of, data_of, strings, texts_of
+from deeprec_ext.graph.partitioning.parts import controls_of, data_of, handed_on, strings, texts_of
 from deeprec_ext.graph.partitioning.values import Values
 
 SHARD_BYTES = 256 << 20
@@ -69,44 +69,49 @@ def save_beside(index: GraphIndex, devices: Mapping[str, str]) -> None:
     Args:
       devices: name of an op that gives one value -> its device.
     """
-    found: dict[str, list[_Entry]] = {}
-    for node in [one for one in index.nodes.values() if one.op == "SaveV2"]:
-        _, names_at, slices_at, *tensors = data_of(index, node.name)
-        names, slices = texts_of(index, names_at), texts_of(index, slices_at)
-        if names is None or slices is None:
-            continue
-        for name, part, tensor, dtype in zip(names, slices, tensors, node.attr["dtypes"].list.type):
-            device, at = "", op_name(tensor)
-            while at not in devices and index.nodes[at].op == "Identity":
-                at = op_name(data_of(index, at)[0])
-            if at in devices:
-                device = devices[at]
-                if on_ps(index.nodes[op_name(tensor)].device):
-                    index.nodes[op_name(tensor)].device = device
-            found.setdefault(node.name, []).append(_Entry(name, part, tensor, dtype, device))
     for merge in [one for one in index.nodes.values() if one.op == "MergeV2Checkpoints"]:
-        shards = {name: found[name] for name in _shards(index, merge) if name in found}
+        shards = {}
+        for name in _shards(index, merge):
+            entries = _listed(index, index.nodes[name])
+            if entries is not None:
+                shards[name] = [_beside(index, entry, devices) for entry in entries]
         if any(entry.device for entries in shards.values() for entry in entries):
             _save_where_they_are(index, merge, shards)
 
 
-def _entries(index: GraphIndex, node: NodeDef, values: Values) -> list[_Entry] | None:
-    """What it saves, with parts for wholes; None: its names are not known."""
+def _beside(index: GraphIndex, entry: _Entry, devices: Mapping[str, str]) -> _Entry:
+    device = devices.get(op_name(handed_on(index, entry.tensor)), "")
+    node = index.nodes[op_name(entry.tensor)]
+    if device and on_ps(node.device):
+        node.device = device
+    return dataclasses.replace(entry, device=device)
+
+
+def _listed(index: GraphIndex, node: NodeDef) -> list[_Entry] | None:
+    """What it saves, as it is; None: its names are not known."""
     _, names_at, slices_at, *tensors = data_of(index, node.name)
     names, slices = texts_of(index, names_at), texts_of(index, slices_at)
     if names is None or slices is None:
         return None
+    return [_Entry(*one) for one in zip(names, slices, tensors, node.attr["dtypes"].list.type)]
+
+
+def _entries(index: GraphIndex, node: NodeDef, values: Values) -> list[_Entry] | None:
+    """What it saves, with parts for wholes; None: its names are not known."""
+    listed = _listed(index, node)
+    if listed is None:
+        return None
     entries = []
-    for name, part, tensor, dtype in zip(names, slices, tensors, node.attr["dtypes"].list.type):
-        found = values.of(tensor)
+    for whole in listed:
+        found = values.of(whole.tensor)
         if found is None:
-            entries.append(_Entry(name, part, tensor, dtype))
+            entries.append(whole)
             continue
         variable, pieces = found
         for number, (piece, device) in enumerate(zip(pieces, variable.devices)):
-            own = sub_slice(part.decode(), variable.layout, number).encode()
-            size = math.prod(variable.layout.shape(number)) * tf.as_dtype(dtype).size
-            entries.append(_Entry(name, own, piece, dtype, device, size))
+            own = sub_slice(whole.slice.decode(), variable.layout, number).encode()
+            size = math.prod(variable.layout.shape(number)) * tf.as_dtype(whole.dtype).size
+            entries.append(_Entry(whole.name, own, piece, whole.dtype, device, size))
     return entries
 
 
@@ -120,10 +125,9 @@ def _shards(index: GraphIndex, merge: NodeDef) -> list[str]:
         return []
     found: list[str] = []
     for tensor in data_of(index, packed.name):
-        while index.nodes[op_name(tensor)].op == "Identity":
-            tensor = data_of(index, op_name(tensor))[0]
+        source = op_name(handed_on(index, tensor))
         found += [
-            one.name for one, number in index.consumers(op_name(tensor)) if one.op == "SaveV2" and number == 0
+            one.name for one, number in index.consumers(source) if one.op == "SaveV2" and number == 0
         ]  # fmt: skip
     return found
 
@@ -147,8 +151,8 @@ def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str,
     first = next(iter(shards))
     prefix, controls = data_of(index, first)[0], controls_of(index, first)
     packed = index.nodes[op_name(data_of(index, merge.name)[0])]
-    gone = {_before_controls(index, data_of(index, name)[0]) for name, entries in kept.items() if not entries}
-    prefixes = [one for one in data_of(index, packed.name) if _before_controls(index, one) not in gone]
+    gone = {handed_on(index, data_of(index, name)[0]) for name, entries in kept.items() if not entries}
+    prefixes = [one for one in data_of(index, packed.name) if handed_on(index, one) not in gone]
     for name, entries in kept.items():
         node, before = index.nodes[name], controls_of(index, name)
         if entries:
@@ -163,13 +167,6 @@ def _save_where_they_are(index: GraphIndex, merge: NodeDef, shards: Mapping[str,
         prefixes.append(own)
         index.add_control(merge, node.name)
     _pack(index, packed, packed.device, [*prefixes, *controls_of(index, packed.name)], len(prefixes))
-
-
-def _before_controls(index: GraphIndex, tensor: str) -> str:
-    """What is handed on as soon as something else is done."""
-    while index.nodes[op_name(tensor)].op == "Identity":
-        tensor = data_of(index, op_name(tensor))[0]
-    return tensor
 
 
 # ------------------------------------------------------------------------------------------------ other savers

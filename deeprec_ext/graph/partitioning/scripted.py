@@ -62,9 +62,8 @@ def scripted(index: GraphIndex, saved: Mapping[str, tuple[str, str]]) -> list[Sc
     for whole, ranges in found.items():
         ranges.sort()
         ends = [0, *(begin + size for begin, size, _ in ranges)]
-        if len(ranges) < 2 or [begin for begin, _, _ in ranges] != ends[:-1] or ends[-1] != whole_rows[whole]:
-            continue
-        if whole in nodes:
+        all_rows = [begin for begin, _, _ in ranges] == ends[:-1] and ends[-1] == whole_rows[whole]
+        if len(ranges) < 2 or not all_rows or whole in nodes:
             continue
         parts = [nodes[shared] for _, _, shared in ranges]
         if all(len(one) == 1 for one in parts) and _alike([one[0] for one in parts], [size for _, size, _ in ranges]):
@@ -127,9 +126,5 @@ def places(groups: Sequence[Sequence[Scripted]], told: Mapping[str, int]) -> lis
     """The slot of each group: what others have told (name -> slot), else one on which the script has a part of it, each size
     in its own turn."""
     turn = TurnBySize(1 + max((slot for one in groups for slot in one[0].slots), default=0))
-    dealt = [turn.among(sorted(set(one[0].slots)), variable_bytes_of(one[0])) for one in groups]
+    dealt = [turn.among(sorted(set(one[0].slots)), sum(map(variable_bytes, one[0].parts))) for one in groups]
     return [told.get(one[0].name, slot) for one, slot in zip(groups, dealt)]
-
-
-def variable_bytes_of(table: Scripted) -> int:
-    return sum(variable_bytes(part) for part in table.parts)

@@ -16,22 +16,15 @@ from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.partitioning.deciding import APPLIES, ASSIGNS, SCATTERS
 from deeprec_ext.graph.partitioning.families import Families
 from deeprec_ext.graph.partitioning.functions import only_read
-from deeprec_ext.graph.partitioning.parts import data_of
+from deeprec_ext.graph.partitioning.parts import data_of, handed_on, is_batched
 from deeprec_ext.graph.partitioning.scripted import Scripted
+from deeprec_ext.graph.partitioning.values import VALUE_BY_VALUE
 from deeprec_ext.graph.writes import RESOURCE_VARIABLES
 
 _PART = re.compile(r"part_\d+")
 _ALONE = frozenset({"ReadVariableOp", "VarIsInitializedOp", "VariableShape", "ResourceGather", "DisableCopyOnRead"})
 """Of one part as good as of all."""
-_STITCHES = frozenset({"ParallelDynamicStitch", "DynamicStitch"})
-
-
-@dataclass(frozen=True)
-class Fused:
-    """One op for each part, which one op on all of them stands for."""
-
-    nodes: tuple[NodeDef, ...]
-    """In the order of the parts."""
+STITCHES = frozenset({"ParallelDynamicStitch", "DynamicStitch"})
 
 
 @dataclass
@@ -39,7 +32,8 @@ class Use:
     """How the variables that are updated together are used."""
 
     tables: list[Scripted]
-    writes: list[Fused]
+    writes: list[tuple[NodeDef, ...]]
+    """Ops, one for each part in order, which one op on all of them stands for."""
     why: str = ""
     """Why they cannot be one; empty: they can."""
 
@@ -79,9 +73,8 @@ def use_of(index: GraphIndex, tables: list[Scripted], families: Families) -> Use
         if any(len(by_part[part]) != 1 for part in parts):
             use.why = use.why or f"what '{one.name}' does to the other parts cannot be told from the graph"
             return use
-        fused = Fused(tuple(by_part[part][0] for part in parts))
-        use.writes.append(fused)
-        if attributes.input_of(one, "indices") is not None and families.rows_written(fused.nodes) is None:
+        use.writes.append(tuple(by_part[part][0] for part in parts))
+        if attributes.input_of(one, "indices") is not None and families.rows_written(use.writes[-1]) is None:
             use.why = use.why or f"'{one.name}' writes rows of one part in a way of its own"
     return use
 
@@ -92,8 +85,7 @@ def _strange(
     """Why an op that takes the handle of a part cannot take that of all of them; empty: it can."""
     op = node.op
     if op in _ALONE:
-        batched = "batch_dims" in node.attr and node.attr["batch_dims"].i  # asked for, an attribute would be made
-        return f"'{node.name}' looks up rows of several dimensions" if batched else ""
+        return f"'{node.name}' looks up rows of several dimensions" if is_batched(node) else ""
     if only_read(index, node, number):
         return ""
     if (op in ASSIGNS and number == 0) or SCATTERS.match(op):
@@ -130,9 +122,7 @@ def _key(
 
 def _prefix(index: GraphIndex, value: str) -> str:
     """Of what is restored from a checkpoint: the tensor that says which; empty: it is something else."""
-    node = index.nodes[op_name(value)]
-    while node.op == "Identity":
-        node = index.nodes[op_name(data_of(index, node.name)[0])]
+    node = index.nodes[op_name(handed_on(index, value))]
     return f"restored:{normal(index.inputs(node.name)[0])}" if node.op == "RestoreV2" else ""
 
 
@@ -145,10 +135,10 @@ def _is_put_together(index: GraphIndex, gather: NodeDef, families: Families) -> 
             if index.inputs(consumer.name)[number][0] == "^" or consumer.name in seen:
                 continue
             seen.add(consumer.name)
-            if consumer.op in _STITCHES:
+            if consumer.op in STITCHES:
                 if families.stitched(consumer) is None:
                     return False
-            elif consumer.op in families.FOLLOWED:
+            elif consumer.op in VALUE_BY_VALUE:
                 stack.append(consumer.name)
             elif not ((APPLIES.match(consumer.op) or SCATTERS.match(consumer.op)) and families.updates(consumer)):
                 return False

@@ -14,9 +14,10 @@ from deeprec_ext.graph.dedup_gather import normal
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
 from deeprec_ext.graph.partitioning.parts import PartitionedVariable, attrs_of, controls_of, data_of, whole_from
 
-_VALUE_BY_VALUE = frozenset(
+VALUE_BY_VALUE = frozenset(
     "Abs Add AddN AddV2 Cast Div DivNoNan Exp Identity Log Maximum Minimum Mul MulNoNan Neg OnesLike Pow RealDiv Reciprocal "
-    "Rsqrt Sigmoid Sign Sqrt Square SquaredDifference StopGradient Sub Tanh ZerosLike".split()
+    "Rsqrt Sigmoid Sign Sqrt Square SquaredDifference StopGradient Sub Tanh ZerosLike PreventGradient "
+    "CheckNumerics".split()
 )
 _FAR = 24
 """Ops looked at to see that something is one number."""
@@ -62,7 +63,7 @@ class Values:
                     waiting.append(consumer.name)
 
     def _divide(self, node: NodeDef, variable: PartitionedVariable) -> bool:
-        if node.op not in _VALUE_BY_VALUE or not on_ps(node.device):
+        if node.op not in VALUE_BY_VALUE or not on_ps(node.device):
             return False
         index, inputs, controls = self._index, data_of(self._index, node.name), controls_of(self._index, node.name)
         per_input = [self.parts_of(tensor, variable) for tensor in inputs]
@@ -103,7 +104,7 @@ class Values:
         if node.op == "PlaceholderWithDefault":
             shape = node.attr["shape"].shape
             return not shape.unknown_rank and not shape.dim
-        return node.op in _VALUE_BY_VALUE and all(self._is_number(tensor, depth + 1) for tensor in inputs)
+        return node.op in VALUE_BY_VALUE and all(self._is_number(tensor, depth + 1) for tensor in inputs)
 
     def close(self) -> set[str]:
         """Who only waits for one of them waits for its parts; who needs one whole finds it under its name. Returns these."""

@@ -244,7 +244,8 @@ def test_checkpoints_are_those_of_the_script_both_ways(cluster, setter, tmp_path
             model.saver = v1.train.Saver()
     saver = model.saver.saver_def
     placed = [model.placed()[0], model.placed(Partitioning(4))[0]]
-    assert_shards(placed[1], model)
+    if sharded:
+        assert_shards(placed[1])
     written = []
     for number, definition in enumerate(placed):
         prefix = str(tmp_path / f"model-{number}")
@@ -266,10 +267,11 @@ def test_checkpoints_are_those_of_the_script_both_ways(cluster, setter, tmp_path
                 destroy(session)
 
 
-def assert_shards(definition, model):
-    """What is saved is on the PS that writes it, where the saver is a sharded one."""
+def assert_shards(definition):
+    """What is saved is on the PS that writes it."""
     index = GraphIndex(definition)
     savers = [node for node in index.nodes.values() if node.op == "SaveV2" and "/job:ps" in node.device]
+    assert savers
     for node in savers:
         for tensor in index.inputs(node.name)[3:]:
             source = index.nodes[tensor.removeprefix("^").partition(":")[0]]
@@ -362,9 +364,8 @@ def test_ids_that_a_script_wraps_are_wrapped(cluster, setter):
 
 
 def test_what_a_look_up_waits_for_it_goes_on_waiting_for(setter):
-    """Left out with the ops of the parts it would be lost: such a table stays in parts, or its rows wait."""
-    index, found = joined(_divided([3, 5], loose=False, ordered=True), setter)
-    assert not found.tables or "before" in index.upstream(["rows"])
+    """Left out with the ops of the parts it would be lost."""
+    index, _ = joined(_divided([3, 5], loose=False, ordered=True), setter)
     assert "before" in index.upstream(["rows"])
 
 
@@ -404,15 +405,13 @@ def test_first_values_of_one_number_are_made_where_they_are(setter):
 
 
 def test_a_part_that_lies_elsewhere_is_missing(setter):
-    def build():
-        v1.get_variable("table", [8, 2])
-        with v1.device("/job:worker/task:0"):
-            v1.get_variable("far", [8, 2])
-
-    index, found = joined(build, setter)
-    assert set(found.tables) == {"table"}
-    saved = {"table/part_0": ("w", "8 2 0,2:0,2"), "table/part_1": ("w", "8 2 2,2:0,2")}
-    assert not join(GraphIndex(index.definition), saved, Partitioning(4))[1].tables
+    with tf.Graph().as_default() as graph, v1.device(setter):
+        with v1.variable_scope("", use_resource=True, partitioner=v1.fixed_size_partitioner(4)):
+            v1.get_variable("table", [8, 2])
+    saved, definition = saved_names(graph).names, graph.as_graph_def()
+    last = saved.pop("table/part_3")
+    assert not join(GraphIndex(graph.as_graph_def()), saved, Partitioning(4))[1].tables
+    assert join(GraphIndex(definition), {**saved, "table/part_3": last}, Partitioning(4))[1].tables
 
 
 def test_a_role_with_more_tables_has_the_others_where_the_chief_has_them(setter):
