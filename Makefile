@@ -33,8 +33,9 @@ AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 # Their tests leave a TensorFlow server behind each, 50 MB that nothing gives back within a process: 24 GB did not hold them all.
 LARGE_TESTS = tests/unit/elastic tests/unit/keras
+ELASTIC_ROOMS := $(filter-out %.py %session %__pycache__,$(wildcard tests/unit/elastic/*))
 KERAS_TESTS := $(sort $(shell find tests/unit/keras -name 'test_*.py'))
-LARGE_PARTS = tests/unit/elastic '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
+LARGE_PARTS = tests/unit/elastic/session '$(ELASTIC_ROOMS)' '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
 KERAS_LATEST = $(addprefix tests/unit/keras/test_,fit.py epochs.py arrays.py own_steps.py counted.py slices.py after_training.py deciding.py)
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=

@@ -4,7 +4,8 @@ ARM makes the target variables and the bitmaps of dirty rows and compiles every 
 Each round of DIRTY takes the rows that were marked meanwhile (`collector` says why none is missed). When training stands
 still one more round (FINAL) and the dense variables complete the copy.
 
-Nothing but TensorFlow's own transport is on the wire: reads on the source's device, writes on the target's.
+Nothing but TensorFlow's own transport is on the wire: reads on the source's device, writes on the target's. What one run takes
+from a source travels as one tensor of each type (`parcels`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tensorflow as tf
 from deeprec_ext.elastic.ps.collector import Marks, all_bitmaps
 from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, present, ps_device
 from deeprec_ext.elastic.runtime.ops import INT64, Ops, Program
+from deeprec_ext.elastic.runtime.parcels import Sent, together
 from deeprec_ext.elastic.runtime.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.graph.attributes import integer, kind, shape
@@ -34,7 +36,7 @@ v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
 DIRTY_ROUND_BYTES = 256 << 20
-"""Most that one round of dirty rows takes, over all tables: bounds the memory of both sides."""
+"""Most memory that one round of dirty rows takes on each side, over all tables: twice what travels."""
 
 FINAL_ROUNDS_MAX = 1000
 """Rounds of FINAL_COPY; training stands still, so the dirty rows only become fewer."""
@@ -96,7 +98,7 @@ class Mover:
         self._first: Callable[..., Any] | None = None
         self._dirty: Callable[..., Any] | None = None
         self._count: Callable[..., Any] | None = None
-        self._dense: Callable[..., Any] | None = None
+        self._all: Callable[..., Any] | None = None  # dirty rows and the dense variables
         self._sums: Callable[..., Any] | None = None
         self._late: Callable[..., Any] | None = None
         self._row_bytes: list[int] = []
@@ -154,7 +156,7 @@ class Mover:
         chunk, first = self._add_first(ops, tables)
         counts, dirty = self._add_dirty(ops, tables, marks)
         waiting = self._packed(ops, {key: [bits.waiting(self._reader)] for key, bits in marks.items()})
-        copies = [pair.target.assign(pair.source.read()) for pair in dense]
+        copies = self._add_dense(ops, dense)
         sums = [one.checksum() for pair in pairs for one in (pair.source, pair.target)] if verify else []
         self._program.load(ops)
         for some in (make, begin):
@@ -162,10 +164,11 @@ class Mover:
                 self._program.compile(targets=some)()
         if tables:
             self._first = self._program.compile(targets=first, feeds=[chunk])
-            self._dirty = self._program.compile(targets=dirty, fetches=counts)
-            self._count = self._program.compile(fetches=waiting)
+            self._dirty = self._program.compile(targets=dirty, fetches=list(counts.values()))
+            self._count = self._program.compile(fetches=list(waiting.values()))
+            self._all = self._dirty
         if copies:
-            self._dense = self._program.compile(targets=copies)
+            self._all = self._program.compile(targets=[*copies, *dirty], fetches=list(counts.values()))
             self.dense_bytes = sum(pair.moved.facts.bytes for pair in dense)
         if sums:
             self._sums = self._program.compile(fetches=sums)
@@ -181,34 +184,53 @@ class Mover:
         self._chunks = max(1, math.ceil(self._table_bytes / self._chunk_bytes)) if tables else 0
         return copy_in_chunks(ops, [(pair.source, pair.target) for pair in tables], self._chunks, ps_device(self._own))
 
-    def _add_dirty(self, ops: Ops, tables: list[_Pair], marks: dict[_Key, Marks]) -> tuple[list[str], list[str]]:
-        """One run takes the dirty rows of every table at once; ([found, taken] of each table as `_packed`, what to run)."""
-        copies: list[str] = []
+    def _add_dirty(self, ops: Ops, tables: list[_Pair], marks: dict[_Key, Marks]) -> tuple[dict[int, str], list[str]]:
+        """One run takes the dirty rows of every table at once; ([found, taken] of each bitmap as `_packed`, what to run)."""
         counts: dict[_Key, list[str]] = {}
+        groups: dict[int, list[tuple[Sent, list[_Pair], list[Sent]]]] = {}  # by source: row numbers, rows of each table
         for key, bits in marks.items():
             group = [pair for pair in tables if (pair.moved.source_task, pair.moved.facts.bitmap) == key]
             index = tf.int32 if group[0].moved.facts.rows <= tf.int32.max else tf.int64  # on the wire
             row_bytes = index.size + sum(pair.moved.facts.row_bytes for pair in group)
-            most = max(1, DIRTY_ROUND_BYTES // max(1, len(marks) * row_bytes))
-            taken = bits.take(self._reader, most)
-            sent = ops.add("Cast", [taken.rows], bits.device, SrcT=INT64, DstT=kind(index))
-            copies += [
-                pair.target.scatter(sent, pair.source.gather(taken.rows, taken.after), index=index) for pair in group
-            ]
+            taken = bits.take(self._reader, max(1, DIRTY_ROUND_BYTES // (2 * max(1, len(marks) * row_bytes))))
+            cast = ops.add("Cast", [taken.rows], bits.device, SrcT=INT64, DstT=kind(index))
+            here = groups.setdefault(key[0], [])
+            number = 2 * len(here) + 1
+            rows = [
+                Sent(pair.source.gather(taken.rows, taken.after), pair.source.facts.dtype, pair.source.facts.shape[1:], number)
+                for pair in group
+            ]  # fmt: skip
+            here.append((Sent(cast, index, (), number), group, rows))
             counts[key] = [taken.found, taken.taken]
             self._row_bytes.append(row_bytes)
             self._row_slots.append(group[0].moved.slot)
-        return self._packed(ops, counts), copies
+        packed, copies = self._packed(ops, counts), []
+        for source, some in groups.items():
+            sent = [one for ids, _, rows in some for one in (ids, *rows)]
+            arrived = iter(together(ops, sent, ps_device(source), ps_device(self._own), packed[source]))
+            for ids, group, _ in some:
+                where = next(arrived)
+                copies += [pair.target.scatter(where, next(arrived), index=ids.dtype) for pair in group]
+        return packed, copies
 
-    def _packed(self, ops: Ops, numbers: dict[_Key, list[str]]) -> list[str]:
+    def _add_dense(self, ops: Ops, dense: list[_Pair]) -> list[str]:
+        copies = []
+        for source in dict.fromkeys(pair.moved.source_task for pair in dense):
+            some = [pair for pair in dense if pair.moved.source_task == source]
+            sent = [Sent(pair.source.read(), pair.source.facts.dtype, pair.source.facts.shape) for pair in some]
+            arrived = together(ops, sent, ps_device(source), ps_device(self._own))
+            copies += [pair.target.assign(value) for pair, value in zip(some, arrived)]
+        return copies
+
+    def _packed(self, ops: Ops, numbers: dict[_Key, list[str]]) -> dict[int, str]:
         """One int64 vector per source: a transfer of a single number costs as much as that of a thousand."""
         by_source: dict[int, list[str]] = {}
         for (source, _), some in numbers.items():
             by_source.setdefault(source, []).extend(some)
-        return [
-            ops.add("Pack", some, ps_device(source), T=INT64, N=integer(len(some)))
+        return {
+            source: ops.add("Pack", some, ps_device(source), T=INT64, N=integer(len(some)))
             for source, some in by_source.items()
-        ]
+        }
 
     # -- the copies
 
@@ -225,13 +247,15 @@ class Mover:
         """One round: (bytes sent, bytes that are dirty after it)."""
         if self._dirty is None or self._count is None:
             return 0, 0
-        _, sent = self._round()
+        _, sent = self._round(self._dirty)
         return sent, self._weigh(np.concatenate(self._count()))
 
-    def _round(self) -> tuple[bool, int]:
-        """Takes what is dirty, or as much as one round may; (whether that was all, bytes)."""
-        assert self._dirty is not None
-        found, taken = np.concatenate(self._dirty()).reshape(-1, 2).T
+    def _round(self, run: Callable[..., Any] | None) -> tuple[bool, int]:
+        """Takes what is dirty, or as much as one round may; (whether that was all, bytes of rows)."""
+        counts = run() if run is not None else []
+        if not counts:
+            return True, 0
+        found, taken = np.concatenate(counts).reshape(-1, 2).T
         for slot, rows in zip(self._row_slots, taken):
             self._touched(slot, int(rows))
         return bool((found == taken).all()), self._weigh(taken)
@@ -244,16 +268,11 @@ class Mover:
 
         `collecting` is entered for each round of at most `DIRTY_ROUND_BYTES`.
         """
-        sent = 0
-        if self._dense is not None:
-            self._dense()
-            sent += self.dense_bytes
-        while self._dirty is not None:
+        run, sent, complete = self._all, self.dense_bytes, False
+        while not complete:
             with collecting():
-                complete, count = self._round()
-            sent += count
-            if complete:
-                break
+                complete, count = self._round(run)
+            run, sent = self._dirty, sent + count
         return sent
 
     def appeared(self) -> list[str]:
@@ -268,19 +287,13 @@ class Mover:
         """
         if names := self.appeared():
             raise DeepRecError(f"{', '.join(names[:3])} was initialised while its slot was being moved")
-        if self._dense is not None:
-            self._dense()
-        resent = 0
+        run, resent = self._all, 0
         for _ in range(FINAL_ROUNDS_MAX):
-            if self._dirty is None:
-                break
-            complete, count = self._round()
-            resent += count
+            complete, count = self._round(run)
+            run, resent = self._dirty, resent + count
             if complete:
-                break
-        else:
-            raise RuntimeError("rows keep becoming dirty in the final copy: a trainer does not stand still")
-        return self.dense_bytes, resent
+                return self.dense_bytes, resent
+        raise RuntimeError("rows keep becoming dirty in the final copy: a trainer does not stand still")
 
     def verify(self) -> int:
         """Compares the checksums of both sides of every variable; returns how many. RuntimeError names a difference."""
