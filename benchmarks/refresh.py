@@ -41,13 +41,13 @@ def variables(arguments: argparse.Namespace) -> list[pb.Variable]:
     rows = [
         pb.Variable(
             name=f"t{table}{slot}", dtype=number, shape=[arguments.rows, arguments.dim], update=pb.Variable.ROWS,
-            bitmap=f"t{table}@dirty",
+            bitmap=f"t{table}@dirty", bytes=4 * arguments.rows * arguments.dim,
         )
         for table in range(arguments.tables)
         for slot in ("", "/Adagrad")
     ]  # fmt: skip
     dense = [
-        pb.Variable(name=f"d{n}", dtype=number, shape=[64, 32], update=pb.Variable.DENSE)
+        pb.Variable(name=f"d{n}", dtype=number, shape=[64, 32], update=pb.Variable.DENSE, bytes=4 * 64 * 32)
         for n in range(arguments.dense)
     ]
     return rows + dense

@@ -6,6 +6,7 @@ PS. So a session for another view is a copy with other device names.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -27,7 +28,7 @@ from deeprec_ext.graph.seeds import Seeds, seeded
 
 log = logging.getLogger("deeprec_ext")
 
-OPTIMISED_MAX, ASKED_MAX = 32, 512
+OPTIMISED_MAX, ASKED_MAX = 64, 512
 """Runs of which it is remembered what the optimiser made of them, and that it was asked: a script that makes new ones for ever
 must not fill the memory, nor have it asked for ever."""
 
@@ -54,6 +55,7 @@ class OnSlots:
         self._asked: OrderedDict[Run, None] = OrderedDict()
         self._optimised: OrderedDict[Run, Optimised] = OrderedDict()
         self._report: Report | None = None
+        self._most = 0  # operations of the run that it is of
 
     @staticmethod
     def serves(context: Context) -> bool:
@@ -99,11 +101,13 @@ class OnSlots:
 
     @property
     def report(self) -> Report | None:
-        """Of the run of which the optimiser has left most; None: it was not asked yet."""
+        """Of the run that has most operations; None: the optimiser was not asked yet."""
         return self._report
 
     def known(self, run: Run) -> Optimised | None:
         """What the optimiser has made of the run; None: nothing, or it was not asked yet. Never slow."""
+        with contextlib.suppress(KeyError):  # what nobody asks for any more is forgotten first
+            self._optimised.move_to_end(run)
         return self._optimised.get(run)
 
     def is_asked(self, run: Run) -> bool:
@@ -148,9 +152,10 @@ class OnSlots:
         if isinstance(found, str):
             log.info("a run is optimised by each of its sessions: %s", found)
             self._report = self._report or Report(NAME, 0, found, seconds)
-        elif self._report is None or found.operations > self._report.changed:
+        elif found.before > self._most:
+            self._most = found.before
             text = f"{found.operations} operations of {found.before} are left of a run, for all views"
-            self._report = Report(NAME, found.operations, text, seconds)
+            self._report = Report(NAME, found.before - found.operations, text, seconds)
         return found
 
 

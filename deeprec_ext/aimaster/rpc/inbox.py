@@ -277,6 +277,9 @@ class Inbox:
             self._job.notices.add(member.name, notice, member.incarnation)
 
     def _on_passes(self, member: Member, report: pb.PassReport) -> None:
+        """Of the chief: a worker that has just come has not packed anything yet."""
+        if member.role != pb.CHIEF:
+            return
         try:
             json.loads(report.json)
         except (ValueError, RecursionError) as error:

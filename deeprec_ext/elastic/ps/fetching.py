@@ -23,7 +23,7 @@ from deeprec_ext.elastic.ps.held_slots import RUN_LIMIT_SECONDS
 from deeprec_ext.elastic.ps.migration import copy_in_chunks
 from deeprec_ext.elastic.ps.variables import Facts, Located, present, ps_device
 from deeprec_ext.elastic.runtime.ops import Ops, Program
-from deeprec_ext.elastic.runtime.parcels import Sent, together
+from deeprec_ext.elastic.runtime.parcels import together
 from deeprec_ext.elastic.runtime.view import elastic_config
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -109,7 +109,7 @@ class _Fetch:
             value = backup.read()
             if facts.name == command.global_step:
                 value = at_least(ops, value, step, facts, backup.device)
-            sent.append(Sent(value, facts.dtype, facts.shape))
+            sent.append(backup.sent(value))
         arrived = together(ops, sent, ps_device(self._source), ps_device(self._own))
         copies = [Located(ops, facts, self._own).assign(value) for facts, value in zip(some, arrived)]
         self._program.load(ops)

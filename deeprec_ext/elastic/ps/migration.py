@@ -98,6 +98,7 @@ class Mover:
         self._first: Callable[..., Any] | None = None
         self._dirty: Callable[..., Any] | None = None
         self._count: Callable[..., Any] | None = None
+        self._dense: Callable[..., Any] | None = None
         self._all: Callable[..., Any] | None = None  # dirty rows and the dense variables
         self._sums: Callable[..., Any] | None = None
         self._late: Callable[..., Any] | None = None
@@ -168,6 +169,7 @@ class Mover:
             self._count = self._program.compile(fetches=list(waiting.values()))
             self._all = self._dirty
         if copies:
+            self._dense = self._program.compile(targets=copies)
             self._all = self._program.compile(targets=[*copies, *dirty], fetches=list(counts.values()))
             self.dense_bytes = sum(pair.moved.facts.bytes for pair in dense)
         if sums:
@@ -217,7 +219,7 @@ class Mover:
         copies = []
         for source in dict.fromkeys(pair.moved.source_task for pair in dense):
             some = [pair for pair in dense if pair.moved.source_task == source]
-            sent = [Sent(pair.source.read(), pair.source.facts.dtype, pair.source.facts.shape) for pair in some]
+            sent = [pair.source.sent(pair.source.read()) for pair in some]
             arrived = together(ops, sent, ps_device(source), ps_device(self._own))
             copies += [pair.target.assign(value) for pair, value in zip(some, arrived)]
         return copies
@@ -268,11 +270,13 @@ class Mover:
 
         `collecting` is entered for each round of at most `DIRTY_ROUND_BYTES`.
         """
-        run, sent, complete = self._all, self.dense_bytes, False
+        if self._dense is not None:  # by itself: who waits for the end of a collection need not wait for it
+            self._dense()
+        sent, complete = self.dense_bytes, self._dirty is None
         while not complete:
             with collecting():
-                complete, count = self._round(run)
-            run, sent = self._dirty, sent + count
+                complete, count = self._round(self._dirty)
+            sent += count
         return sent
 
     def appeared(self) -> list[str]:

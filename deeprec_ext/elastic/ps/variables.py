@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.elastic.runtime.ops import BOOL, INT64, Ops, Program
+from deeprec_ext.elastic.runtime.parcels import Sent
 from deeprec_ext.elastic.runtime.view import elastic_config
 from deeprec_ext.graph.attributes import flag, kind, shape, text
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -32,11 +33,16 @@ class Facts:
     shape: tuple[int, ...]
     reference: bool
     bitmap: str
+    unsized: bool = False
+    """Nobody has said which shape it has: it may have another one each time it is read."""
 
     @classmethod
     def from_proto(cls, variable: pb.Variable) -> Facts:
         dtype = tf.as_dtype(variable.dtype)
-        return cls(variable.name, variable.container, dtype, tuple(variable.shape), variable.reference, variable.bitmap)
+        return cls(
+            variable.name, variable.container, dtype, tuple(variable.shape), variable.reference, variable.bitmap,
+            unsized=not variable.bytes,
+        )  # fmt: skip
 
     @property
     def rows(self) -> int:
@@ -71,6 +77,10 @@ class Located:
         if self.facts.reference:
             return self._ops.add("Identity", [self.handle], self.device, after, T=self._dtype)
         return self._ops.add("ReadVariableOp", [self.handle], self.device, after, dtype=self._dtype)
+
+    def sent(self, value: str) -> Sent:
+        """A value of it that is to travel."""
+        return Sent(value, self.facts.dtype, None if self.facts.unsized else self.facts.shape)
 
     def dimensions(self, after: tuple[str, ...] = ()) -> str:
         """The shape that a resource variable has now, int64 [rank]: not what its handle says."""

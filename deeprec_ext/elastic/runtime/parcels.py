@@ -1,6 +1,7 @@
 """Tensors of one process that travel to another as one of each type: a message costs as much as tens of thousands of numbers.
 
-What is large travels by itself: it would be copied twice, on both sides, to save one message.
+What is large travels by itself: it would be copied twice, on both sides, to save one message. So does what nobody knows the
+size of.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from deeprec_ext.graph.attributes import integer, kind
 ALONE_BYTES = 256 << 10
 """A tensor of a known size that is larger than this travels by itself."""
 
+PARCEL_BYTES = 32 << 20
+"""About the most of tensors of known sizes that travel as one: bounds the memory of both sides, and the message."""
+
 _TOGETHER = frozenset(
     (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.int64)
 )  # fmt: skip
@@ -30,16 +34,25 @@ class Sent:
 
     tensor: str
     dtype: tf.DType
-    shape: tuple[int, ...]
-    """Of all of it, or, where `rows` says of how many, of one row."""
+    shape: tuple[int, ...] | None
+    """Of all of it, or, where `rows` says of how many, of one row. None: not known."""
     rows: int | None = None
     """Which of the numbers that travel with it is that of its rows."""
 
     @property
     def alone(self) -> bool:
-        count = math.prod(self.shape)
-        large = self.rows is None and count * self.dtype.size > ALONE_BYTES
-        return large or not count or self.dtype not in _TOGETHER
+        if self.shape is None or self.dtype not in _TOGETHER:
+            return True
+        return not self.numbers or (self.rows is None and self.bytes > ALONE_BYTES)
+
+    @property
+    def numbers(self) -> int:
+        """In all of it, or in one row; of a known shape."""
+        return math.prod(self.shape or ())
+
+    @property
+    def bytes(self) -> int:
+        return self.numbers * self.dtype.size
 
 
 def together(ops: Ops, sent: Sequence[Sent], source: str, target: str, numbers: str = "") -> list[str]:
@@ -52,19 +65,32 @@ def together(ops: Ops, sent: Sequence[Sent], source: str, target: str, numbers: 
       numbers: int64 [n], made on the source: counts of rows, of which `Sent.rows` names one each.
     """
     arrived = [one.tensor for one in sent]
-    by_type: dict[tf.DType, list[int]] = {}
-    for at, one in enumerate(sent):
-        if not one.alone:
-            by_type.setdefault(one.dtype, []).append(at)
-    for dtype, places in by_type.items():
+    for places in _parcels(sent):
         if len(places) > 1:
-            for at, tensor in zip(places, _parcel(ops, [sent[at] for at in places], dtype, source, target, numbers)):
+            for at, tensor in zip(places, _parcel(ops, [sent[at] for at in places], source, target, numbers)):
                 arrived[at] = tensor
     return arrived
 
 
-def _parcel(ops: Ops, sent: Sequence[Sent], dtype: tf.DType, source: str, target: str, numbers: str) -> list[str]:
-    T, count = kind(dtype), integer(len(sent))
+def _parcels(sent: Sequence[Sent]) -> list[list[int]]:
+    """Places of those that travel as one."""
+    found: list[list[int]] = []
+    open_ones: dict[tf.DType, tuple[list[int], int]] = {}  # the last parcel of each type, and its bytes
+    for at, one in enumerate(sent):
+        if one.alone:
+            continue
+        size = one.bytes if one.rows is None else 0
+        places, filled = open_ones.get(one.dtype, ([], 0))
+        if not places or filled + size > PARCEL_BYTES:
+            places, filled = [], 0
+            found.append(places)
+        places.append(at)
+        open_ones[one.dtype] = places, filled + size
+    return found
+
+
+def _parcel(ops: Ops, sent: Sequence[Sent], source: str, target: str, numbers: str) -> list[str]:
+    T, count = kind(sent[0].dtype), integer(len(sent))
     flat = ops.constant((-1,), tf.int64, source)
     parts = [ops.add("Reshape", [one.tensor, flat], source, T=T, Tshape=INT64) for one in sent]
     axis = ops.constant(0, tf.int64, source)
@@ -80,12 +106,13 @@ def _parcel(ops: Ops, sent: Sequence[Sent], dtype: tf.DType, source: str, target
 
 
 def _whole(one: Sent) -> tuple[int, ...]:
-    return one.shape if one.rows is None else (-1, *one.shape)
+    shape = one.shape or ()
+    return shape if one.rows is None else (-1, *shape)
 
 
 def _sizes(ops: Ops, sent: Sequence[Sent], target: str, numbers: str) -> str:
     """Numbers in each of them, int64 [n]."""
-    each = np.array([math.prod(one.shape) for one in sent], np.int64)
+    each = np.array([one.numbers for one in sent], np.int64)
     if all(one.rows is None for one in sent):
         return ops.constant(each, tf.int64, target)
     assert all(one.rows is not None for one in sent), "either the rows of all of them travel with them, or of none"

@@ -137,6 +137,12 @@ class PlacedSession:
         packed = self._own.report if self._own is not None else None
         return [*self._rewritten.reports, *(one for one in (optimiser, packed) if one is not None)]
 
+    @property
+    def optimise_seconds(self) -> float:
+        """What TensorFlow's optimiser took for the largest run, once for all sessions: not in `compile_seconds`."""
+        optimiser = self._maker.report if self._maker is not None else None
+        return optimiser.seconds if optimiser is not None else 0.0
+
     def callable(self, signature: Signature) -> Compiled:
         """The compiled run: placed, optimised, partitioned and registered, but not run."""
         with self._lock:

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
+from deeprec_ext.elastic.agent.background import GivenUpError
+from deeprec_ext.errors import one_line
 from deeprec_ext.gazer.cgroup import Cgroup
 
 log = logging.getLogger("deeprec_ext")
@@ -40,6 +42,10 @@ prepares sessions, nothing is until it is over.) No more than half of the time i
 
 EARLY_SECONDS = 5.0
 """So much is spent on standby sessions before the delay after a change is over; the first one is made however long it takes."""
+
+
+FAILED_MAX = 100
+"""Sessions that could not be made, remembered until the PS change."""
 
 
 class _Pool(Protocol):
@@ -79,10 +85,12 @@ class Standby:
         self._placed_at = self._awake_at = 0.0
         self._back_until = self._back_again = 0.0  # until when it stands back, and from when on it may once more
         self._early_spent = 0.0  # seconds, since the PS have changed
+        self._failed: list[tuple[int, Any]] = []  # pools, by id, and what could not be made for them since then
 
     def placed(self) -> None:
         """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
         self._placed_at, self._early_spent = time.monotonic(), 0.0
+        self._failed = []
 
     def stand_back(self) -> None:
         """A change has begun."""
@@ -137,13 +145,24 @@ class Standby:
 
     def _add(self, pools: Collection[_Pool], wanted: list[Any]) -> bool | None:
         """The next standby session; None: there are all, False: there is no memory for it."""
-        missing = ((pool, one) for one in wanted for pool in pools if not pool.has_standby(one))
+        missing = (
+            (pool, one)
+            for one in wanted
+            for pool in pools
+            if not pool.has_standby(one) and (id(pool), one) not in self._failed
+        )
         pool, one = next(missing, (None, None))
         if pool is None:
             return None
         if self._short():
             return False
-        pool.prepare(one, standby=True)
+        try:
+            pool.prepare(one, standby=True)
+        except GivenUpError:
+            raise
+        except Exception as error:  # of one loss: the others are prepared for all the same
+            log.warning("a session could not be prepared in advance: %s", one_line(error))
+            self._failed = [*self._failed[-FAILED_MAX:], (id(pool), one)]
         return True
 
     def _after(self, seconds: float) -> None:

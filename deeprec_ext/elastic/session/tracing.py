@@ -183,7 +183,7 @@ class Tracing:
         found = pool.traceable()
         if found is None:
             return
-        seconds = found.placed.compile_seconds
+        seconds = found.placed.compile_seconds + found.placed.optimise_seconds
         if seconds > COMPILE_LIMIT_SECONDS:
             self._say(f"no step is traced: compiling one of this graph takes {seconds:.0f} s")
             return

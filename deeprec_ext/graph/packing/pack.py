@@ -18,7 +18,7 @@ from deeprec_ext.graph.packing.crossings import Crossing, certain, find_crossing
 from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
 from deeprec_ext.graph.packing.processes import Processes
 from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
-from deeprec_ext.graph.packing.readiness import Readiness, answered
+from deeprec_ext.graph.packing.readiness import Readiness, answered, unfused
 from deeprec_ext.graph.packing.shapes import Shape, Shapes, Told, elements
 from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
 from deeprec_ext.graph.packing.staying import tie
@@ -202,7 +202,7 @@ class _Packing:
 
     def _heavy(self, name: str) -> bool:
         node = self._index.nodes[name]
-        if node.op not in _PRODUCTS:
+        if unfused(node.op) not in _PRODUCTS:
             return False
         left, right = (self._shapes.of(tensor) for tensor in self._index.inputs(name)[:2])
         if left is None or right is None or len(left) < 2 or len(right) < 2:

@@ -28,9 +28,15 @@ _BLOCKING = frozenset(
 
 _HEAVY = frozenset(
     "Conv2D Conv3D DepthwiseConv2dNative Conv2DBackpropInput Conv2DBackpropFilter Conv3DBackpropInputV2 "
-    "Conv3DBackpropFilterV2 CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNBackprop Einsum".split()
+    "Conv3DBackpropFilterV2 CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNBackprop Einsum ParseExample ParseExampleV2 "
+    "ParseSequenceExample ParseSequenceExampleV2 DecodeCSV DecodeJSONExample".split()
 )
 """These take longer than a message, whatever their size."""
+
+
+def unfused(op: str) -> str:
+    """What TensorFlow's optimiser makes of a product and what follows it (`_FusedMatMul`) takes as long as the product."""
+    return op.removeprefix("_Fused")
 
 
 class Readiness:
@@ -112,7 +118,7 @@ class Readiness:
         return waits | self._bit() if self._takes_long(unit) else waits, network
 
     def _takes_long(self, name: str) -> bool:
-        return self._index.nodes[name].op in _HEAVY or calls(self._index, name) or self._heavy(name)
+        return unfused(self._index.nodes[name].op) in _HEAVY or calls(self._index, name) or self._heavy(name)
 
     def _send(self, group: list[Crossing]) -> None:
         """As one message."""

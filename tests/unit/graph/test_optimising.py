@@ -267,6 +267,18 @@ def test_what_is_remembered_does_not_grow_for_ever_and_nobody_asks_for_ever(sett
     assert [on_slots.is_asked(run) for run in runs] == [False, False, True, True]
 
 
+def test_what_is_asked_for_is_not_forgotten_before_what_nobody_asks_for(setter, monkeypatch):
+    """The step is the first run that is learnt, and each session asks for it."""
+    monkeypatch.setattr("deeprec_ext.graph.on_slots.OPTIMISED_MAX", 2)
+    model = Model("once_often", setter)
+    on_slots = OnSlots(model.definition, context())
+    step, *others = [Run(("ids:0",), (name,), ()) for name in (*model.values.values(), "loss:0")][:4]
+    for run in (step, *others):
+        on_slots.optimise([run], OPTIONS)
+        assert on_slots.known(step) is not None
+    assert on_slots.known(others[0]) is None and on_slots.known(others[-1]) is not None
+
+
 def built(make):
     """A graph, and what becomes of the run of what it ends with."""
     with tf.Graph().as_default() as graph:

@@ -137,6 +137,34 @@ def test_a_small_tensor_for_which_something_comes_back_waits_for_no_work(drawn):
     assert drawn.pack().definition is None
 
 
+def fused(one):
+    """What TensorFlow's optimiser makes of a product, a bias and a Relu."""
+    weights, bias = tf.ones([256, 256]), tf.ones([256])
+    attributes = {
+        "T": v1.AttrValue(type=tf.float32.as_datatype_enum),
+        "num_args": v1.AttrValue(i=1),
+        "fused_ops": v1.AttrValue(list=v1.AttrValue.ListValue(s=[b"BiasAdd", b"Relu"])),
+    }
+    made = one.graph.create_op("_FusedMatMul", [one, weights, bias], [tf.float32], attrs=attributes)
+    made.outputs[0].set_shape([None, 256])
+    return made.outputs[0]
+
+
+@pytest.mark.parametrize(
+    "product", [fused, lambda one: tf.nn.relu(tf.matmul(one, tf.ones([256, 256])))], ids=["fused", "not"]
+)
+def test_nothing_waits_for_a_product_though_the_optimiser_has_fused_it(drawn, product):
+    fed = drawn.fed((None, 256))
+    after = drawn.on(WORKER, product, fed)
+    early, *late = (
+        drawn.on(WORKER, how, one, 1)
+        for how, one in ((tf.reduce_sum, fed), (tf.reduce_sum, after), (tf.reduce_max, after))
+    )
+    drawn.want(*(drawn.on(PS, tf.cos, one) for one in (early, *late)))
+    drawn.pack()
+    assert drawn.together() == [names(*late)]
+
+
 def test_what_is_large_or_of_unknown_shape_travels_alone(drawn):
     large = [drawn.on(WORKER, tf.exp, drawn.fed((300, 300))) for _ in range(2)]
     unknown = [drawn.on(WORKER, tf.exp, drawn.fed(None)) for _ in range(2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +11,7 @@ import tensorflow as tf
 from deeprec_ext.elastic.ps.collector import make_bitmaps
 from deeprec_ext.elastic.ps.migration import Mover
 from deeprec_ext.elastic.ps.variables import Facts, Located, bitmap_of, ps_device
+from deeprec_ext.elastic.runtime import parcels
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.parcels import ALONE_BYTES, Sent, together
 from deeprec_ext.elastic.runtime.view import elastic_config
@@ -99,7 +102,7 @@ def test_a_refresh_of_many_variables_is_exact(cluster, reference):
     tables = [
         pb.Variable(
             name=f"{reference}/t{n}", dtype=dtype.as_datatype_enum, shape=shape, update=pb.Variable.ROWS,
-            bitmap=f"{reference}/m{n // 2}", reference=reference,
+            bitmap=f"{reference}/m{n // 2}", reference=reference, bytes=dtype.size * math.prod(shape),
         )
         for n, (dtype, shape) in enumerate(
             [(tf.float32, [50, 4]), (tf.float32, [50, 1]), (tf.float32, [9, 8]), (tf.int64, [9]), (tf.float64, [30, 2, 2]),
@@ -108,14 +111,18 @@ def test_a_refresh_of_many_variables_is_exact(cluster, reference):
     ]  # fmt: skip
     dense = [
         pb.Variable(
-            name=f"{reference}/d{n}", dtype=dtype.as_datatype_enum, shape=shape, update=pb.Variable.DENSE, reference=reference
+            name=f"{reference}/d{n}", dtype=dtype.as_datatype_enum, shape=shape, update=pb.Variable.DENSE, reference=reference,
+            bytes=dtype.size * math.prod(shape),
         )
         for n, (dtype, shape) in enumerate(
             [(tf.float32, [3, 2]), (tf.float32, [ALONE_BYTES]), (tf.int64, []), (tf.float32, []), (tf.int32, [2]),
              (tf.string, [2]), (tf.bool, [3]), (tf.bool, [1])]
         )
     ]  # fmt: skip
-    facts = [Facts.from_proto(variable) for variable in (*tables, *dense)]
+    grows = pb.Variable(
+        name=f"{reference}/grows", dtype=tf.float32.as_datatype_enum, update=pb.Variable.DENSE, reference=reference
+    )
+    facts = [Facts.from_proto(variable) for variable in (*tables, *dense, grows)]
     program = Program("grpc://" + cluster.ps[0], elastic_config(cluster.ps))
 
     def write(some_facts, rows):
@@ -124,6 +131,7 @@ def test_a_refresh_of_many_variables_is_exact(cluster, reference):
         for one in some_facts:
             located = Located(ops, one, 0)
             shape = (len(rows), *one.shape[1:]) if one.bitmap and rows is not None else one.shape
+            shape = (int(generator.integers(1, 5)), 3) if one.unsized else shape  # as `validate_shape=False` allows it
             value = ops.constant(some(one.dtype, shape, int(generator.integers(200))), one.dtype, located.device)
             if not one.bitmap or rows is None:
                 done.append(located.assign(value))
@@ -145,7 +153,7 @@ def test_a_refresh_of_many_variables_is_exact(cluster, reference):
 
     write(facts, None)
     make_bitmaps("grpc://" + cluster.ps[0], 0, tables)
-    moves = [pb.Move(variable=variable, source_task=0) for variable in (*tables, *dense)]
+    moves = [pb.Move(variable=variable, source_task=0) for variable in (*tables, *dense, grows)]
     mover = Mover("grpc://" + cluster.ps[1], 1, cluster.ps, moves, 1 << 20, reader="peer", suffix="@backup")
     try:
         mover.arm(verify=True, tracked=True)
@@ -165,3 +173,14 @@ def test_a_refresh_of_many_variables_is_exact(cluster, reference):
     finally:
         mover.close()
         program.close()
+
+
+def test_many_that_are_small_travel_in_several_parcels(cluster, monkeypatch):
+    monkeypatch.setattr(parcels, "PARCEL_BYTES", 40)
+    ops, here = Ops(), ps_device(0)
+    values = [np.arange(n, n + 4, dtype=np.float32) for n in range(5)]  # of 16 bytes each
+    sent = [Sent(ops.constant(value, tf.float32, here), tf.float32, (4,)) for value in values]
+    there = together(ops, sent, here, ps_device(1))
+    assert len(crossing(ops)) == 3
+    for value, result in zip(values, arrived(cluster, ops, [(name, kind(tf.float32)) for name in there])):
+        assert np.array_equal(value, result)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from deeprec_ext.elastic.agent.background import GivenUpError
 from deeprec_ext.elastic.session import standby as module
 from deeprec_ext.elastic.session.standby import Standby
 
@@ -116,6 +117,45 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.pool.ready == ["a", "b"]
     rig.work()
     assert not rig.queue
+
+
+def test_one_that_cannot_be_made_keeps_no_other_from_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    made, tried = rig.pool.prepare, []
+
+    def prepare(wanted: str, *, standby: bool) -> None:
+        tried.append(wanted)
+        if wanted == "a":
+            raise RuntimeError("no such luck")
+        made(wanted, standby=standby)
+
+    monkeypatch.setattr(rig.pool, "prepare", prepare)
+    rig.standby.soon()
+    while rig.queue:
+        rig.work()
+    assert rig.pool.ready == ["b"] and tried == ["a", "b"]
+    rig.standby.placed()  # other PS: it is tried again
+    rig.standby.soon()
+    rig.work()
+    assert tried == ["a", "b", "a"]
+
+
+def test_who_is_given_up_while_it_prepares_is_not_taken_for_one_that_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+
+    def prepare(wanted: str, *, standby: bool) -> None:
+        raise GivenUpError("a PS that it needs is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.pool, "prepare", prepare)
+        rig.standby.soon()
+        with pytest.raises(GivenUpError):
+            rig.work()
+    rig.standby.soon()
+    rig.work()
+    assert rig.pool.ready == ["a"]
 
 
 def test_first_every_standby_session_then_the_rest_of_each_then_a_better_present_one_piece_by_piece(

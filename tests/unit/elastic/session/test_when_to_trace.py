@@ -61,8 +61,8 @@ class FakeProbe:
 class FakePlaced:
     is_unpacked = False
 
-    def __init__(self, compile_seconds=0.1):
-        self.probe, self.compile_seconds = None, compile_seconds
+    def __init__(self, compile_seconds=0.1, optimise_seconds=0.0):
+        self.probe, self.compile_seconds, self.optimise_seconds = None, compile_seconds, optimise_seconds
 
     def attach(self, probe):
         self.probe = probe
@@ -115,6 +115,18 @@ def test_a_probe_is_compiled_when_training_is_steady_and_armed_every_thirty_seco
     assert probe.arms == 1
     one.later(11)
     assert probe.arms == 2
+
+
+@pytest.mark.parametrize(
+    ("compile_seconds", "optimise_seconds", "traced"), [(1, 1, True), (6, 0, False), (1.5, 4, False)]
+)
+def test_large_graphs_are_not_traced_though_their_sessions_are_made_in_haste(
+    monkeypatch, compile_seconds, optimise_seconds, traced
+):
+    """The probe is optimised as a session by itself would be."""
+    one = Deciding(monkeypatch, compile_seconds=compile_seconds, optimise_seconds=optimise_seconds)
+    assert (one.settle() is not None) == traced
+    assert traced or "takes" in one.tracing.trouble
 
 
 def test_nothing_is_compiled_or_traced_while_a_scaling_goes_on(monkeypatch):
