@@ -36,7 +36,9 @@ def report_metrics(metrics: Mapping[str, Any], step: int = 0) -> None:
     """
     numbers = {name: float(value) for name, value in metrics.items()}
     in_a_job = os.environ.get("DEEPREC_EXT_AIMASTER")
-    process = importlib.import_module("deeprec_ext.elastic.trainer.process") if in_a_job else None
-    trainer = process.trainer() if process is not None else None
-    if trainer is not None:
-        trainer.report_metrics(numbers, step)
+    if in_a_job and os.environ.get("DEEPREC_EXT_SLOTS") == "0":  # without PS
+        reporter = importlib.import_module("deeprec_ext.elastic.member.joined").member()
+    else:
+        reporter = importlib.import_module("deeprec_ext.elastic.trainer.process").trainer() if in_a_job else None
+    if reporter is not None:
+        reporter.report_metrics(numbers, step)

@@ -47,6 +47,12 @@ def install() -> bool:
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
         return False
     _installed = True
+    if env.sums():
+        joined = importlib.import_module("deeprec_ext.elastic.member.joined")
+        doors = importlib.import_module("deeprec_ext.elastic.member.doors")
+        joined.install()
+        sys.meta_path.insert(0, _AfterImport(doors.WATCHED, lambda module: doors.close(module, joined.refuse)))
+        return True
     words = sys.argv
     if not env.layout():  # in a pod
         choice = choose_layout(env.chief_role())

@@ -68,6 +68,11 @@ def slots() -> int:
     return int(_get("SLOTS", "0"))
 
 
+def sums() -> bool:
+    """Whether this is a job without PS, whose chief and workers sum what they have, step by step."""
+    return _get("SLOTS") == "0"
+
+
 def chief_role() -> str:
     """How the job's pods call its chief: `chief`, `master`, or `worker` where worker 0 stands for it."""
     return _get("CHIEF", "chief")

@@ -339,11 +339,18 @@ class JobSpec(Sizes):
     resume: bool = False  # nothing of the former run is alive
 
     @property
+    def sums(self) -> bool:
+        """Whether it has no PS: chief and workers sum their gradients, step by step. It has no slots either."""
+        return not self.slots
+
+    @property
     def ps_limit(self) -> int:
         return min(self.max_ps or self.slots, self.slots)
 
 
 OTHERS = (
+    Option("strategy", "ps", "ps (default), or allreduce: no PS, chief and workers sum what they have, step by step",
+           ("ps", "allreduce"), flag=True),
     Option("backup", "", "off, peer, disk=DIR or peer,disk=DIR (default: peer, and what the script's BackupHook asks for)",
            **BOTH),
     Option("layout", "auto", "what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 "
@@ -447,7 +454,7 @@ def read_specification(text: str) -> JobSpec:
     if missing := [name for name in ("name", "ps", "workers", "slots") if name not in values]:
         raise _wrong(f"it does not say {', '.join(missing)}")
     spec = JobSpec(**values, settings=Settings(**given), given=frozenset(given))
-    if spec.ps < 1:
+    if spec.ps < 1 and not spec.sums:
         raise _wrong(f"ps is {spec.ps}: a job needs at least one PS")
     if max(spec.ps, spec.max_ps) > spec.slots:
         raise _wrong(f"{max(spec.ps, spec.max_ps)} PS are more than the {spec.slots} slots")

@@ -46,11 +46,11 @@ class Listener:
     """Takes connections of members before this one, of whatever generation.
 
     Args:
-      host: to listen on; the port is a free one.
+      host, port: to listen on; port 0: a free one.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
-        self._server = socket.create_server((host, 0), backlog=GREETED_MAX)
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._server = socket.create_server((host, port), backlog=GREETED_MAX)
         self.port: int = self._server.getsockname()[1]
         self._came: OrderedDict[bytes, socket.socket] = OrderedDict()  # by what they said, proof and all
         self._changed = threading.Condition()

@@ -107,6 +107,9 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     others = flags_said(arguments, OTHERS)
     layout = choose(facts_of_command(words), resolve_command(words), layout_called(others.get("layout", "auto")))
     events = load_events(arguments.events) if arguments.events else ()
+    if others.get("strategy") == "allreduce":
+        check_no_ps(arguments)
+        arguments.ps = arguments.slots = arguments.min_ps = arguments.max_ps = 0
     first_ps, first_workers = (1, 0) if arguments.autoscale else (2, 1)  # what nobody has measured starts small
     first_ps = max(arguments.min_ps or 1, first_ps) if arguments.ps is None else arguments.ps
     first_workers = max(arguments.min_workers or 0, first_workers) if arguments.workers is None else arguments.workers
@@ -155,6 +158,21 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     )  # fmt: skip
 
 
+def check_no_ps(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for what is of PS alone."""
+    given = [
+        flag
+        for flag in ("ps", "slots", "min_ps", "max_ps", "ps_cpu", "ps_memory", "backup")
+        if getattr(arguments, flag, None)
+    ]
+    if given:
+        raise UsageError(f"--{given[0].replace('_', '-')} with --strategy allreduce: such a job has no PS")
+    if arguments.autoscale:
+        raise UsageError(
+            "--autoscale with --strategy allreduce: it knows nothing of such jobs yet; use `deeprec-ext scale`"
+        )
+
+
 def _whole_command(directory: RunDirectory) -> str:
     """What to type to go on with a job. Raises UsageError."""
     description = directory.read_description()
@@ -183,7 +201,9 @@ def check_ceilings(ceilings: Ceilings, requests: Requests, limits: Limits, *, au
     ):
         if most and not all(each):
             raise UsageError(f"--total-{what}: needs --ps-{what} and --worker-{what} too, or the --max of each")
-    if why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings)):
+    if limits.slots and (
+        why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings))
+    ):
         raise UsageError(f"the limits of --autoscale contradict each other: {why}")
     return requests
 

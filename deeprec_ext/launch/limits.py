@@ -69,22 +69,32 @@ def _need(what: str, first: int, events: Sequence[ScriptedEvent]) -> str:
 
 
 def _check_counts(limits: Limits) -> None:
-    if limits.ps < 1:
-        raise UsageError(f"--ps {limits.ps}: a job needs at least 1 PS")
+    if any((limits.ps, limits.slots, limits.max_ps)):
+        _check_ps(limits)
     if limits.workers < 0:
         raise UsageError(f"--workers {limits.workers}: must be 0 (only the chief) or more")
-    if limits.min_ps < 1:
-        raise UsageError(f"--min-ps {limits.min_ps}: must be 1 or more")
     if limits.min_workers < 0:
         raise UsageError(f"--min-workers {limits.min_workers}: must be 0 or more")
-    if limits.max_ps < 1:
-        raise UsageError(f"--max-ps {limits.max_ps}: must be 1 or more")
     if limits.max_workers < 0:
         raise UsageError(f"--max-workers {limits.max_workers}: must be 0 (only the chief) or more")
-    if limits.max_ps < limits.min_ps:
-        raise UsageError(f"--min-ps {limits.min_ps} is more than --max-ps {limits.max_ps}")
     if limits.max_workers < limits.min_workers:
         raise UsageError(f"--min-workers {limits.min_workers} is more than --max-workers {limits.max_workers}")
+    if not limits.min_workers <= limits.workers <= limits.max_workers:
+        raise UsageError(
+            f"--workers {limits.workers}: must lie between --min-workers {limits.min_workers} "
+            f"and --max-workers {limits.max_workers}"
+        )
+
+
+def _check_ps(limits: Limits) -> None:
+    if limits.ps < 1:
+        raise UsageError(f"--ps {limits.ps}: a job needs at least 1 PS, or --strategy allreduce")
+    if limits.min_ps < 1:
+        raise UsageError(f"--min-ps {limits.min_ps}: must be 1 or more")
+    if limits.max_ps < 1:
+        raise UsageError(f"--max-ps {limits.max_ps}: must be 1 or more")
+    if limits.max_ps < limits.min_ps:
+        raise UsageError(f"--min-ps {limits.min_ps} is more than --max-ps {limits.max_ps}")
     if limits.slots < limits.ps:
         raise UsageError(
             f"--ps {limits.ps} with --slots {limits.slots}: a PS needs at least one slot; lower --ps or raise --slots"
@@ -95,15 +105,12 @@ def _check_counts(limits: Limits) -> None:
         )
     if not limits.min_ps <= limits.ps <= limits.max_ps:
         raise UsageError(f"--ps {limits.ps}: must lie between --min-ps {limits.min_ps} and --max-ps {limits.max_ps}")
-    if not limits.min_workers <= limits.workers <= limits.max_workers:
-        raise UsageError(
-            f"--workers {limits.workers}: must lie between --min-workers {limits.min_workers} "
-            f"and --max-workers {limits.max_workers}"
-        )
 
 
 def _check_event(event: ScriptedEvent, number: int, limits: Limits) -> None:
     where = f"--events, event {number} ({event})"
+    if not limits.slots and ("ps" in event.sizes or event.target.startswith("ps-")):
+        raise UsageError(f"{where}: with --strategy allreduce there are no PS")
     for what, count in event.sizes.items():
         low, high = (limits.min_ps, limits.max_ps) if what == "ps" else (limits.min_workers, limits.max_workers)
         if what == "ps" and count > limits.slots:

@@ -35,12 +35,14 @@ class PsMember(_message.Message):
     def __init__(self, task: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class WorkerMember(_message.Message):
-    __slots__ = ("name", "incarnation")
+    __slots__ = ("name", "incarnation", "address")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: str
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
+    address: str
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("epoch", "ps", "slot_map", "workers", "live", "generation", "marked_slots", "backup_map", "cut")
@@ -213,7 +215,7 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof", "ring_secret")
     class TrackedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +232,7 @@ class RegisterReply(_message.Message):
     CATALOGUES_FIELD_NUMBER: _ClassVar[int]
     TELL_FIELD_NUMBER: _ClassVar[int]
     AIMASTER_PROOF_FIELD_NUMBER: _ClassVar[int]
+    RING_SECRET_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
     task: int
@@ -239,7 +242,8 @@ class RegisterReply(_message.Message):
     catalogues: _containers.RepeatedScalarFieldContainer[str]
     tell: bool
     aimaster_proof: bytes
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ...) -> None: ...
+    ring_secret: bytes
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ..., ring_secret: _Optional[bytes] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "state", "declared_by", "generation")
@@ -993,7 +997,7 @@ class PassReport(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "passes", "backup", "backup_wish", "data", "gazer", "notice", "saved")
+    __slots__ = ("hello", "heartbeat", "ack", "catalogue", "pause", "metrics", "trouble", "live", "refusal", "finished", "passes", "backup", "backup_wish", "data", "gazer", "notice", "saved", "ring")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
@@ -1011,6 +1015,7 @@ class AgentMessage(_message.Message):
     GAZER_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    RING_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     ack: Ack
@@ -1028,7 +1033,18 @@ class AgentMessage(_message.Message):
     gazer: GazerReport
     notice: Notice
     saved: Saved
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ..., gazer: _Optional[_Union[GazerReport, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ...) -> None: ...
+    ring: Ring
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., catalogue: _Optional[_Union[Catalogue, _Mapping]] = ..., pause: _Optional[_Union[PauseReport, _Mapping]] = ..., metrics: _Optional[_Union[MetricsReport, _Mapping]] = ..., trouble: _Optional[_Union[PsTrouble, _Mapping]] = ..., live: _Optional[_Union[ModelLive, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., passes: _Optional[_Union[PassReport, _Mapping]] = ..., backup: _Optional[_Union[BackupReport, _Mapping]] = ..., backup_wish: _Optional[_Union[BackupWish, _Mapping]] = ..., data: _Optional[_Union[DataRequest, _Mapping]] = ..., gazer: _Optional[_Union[GazerReport, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ...) -> None: ...
+
+class Ring(_message.Message):
+    __slots__ = ("address", "lost", "trouble")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    lost: int
+    trouble: str
+    def __init__(self, address: _Optional[str] = ..., lost: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("incarnation",)

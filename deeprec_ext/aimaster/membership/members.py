@@ -64,6 +64,7 @@ class Member:
     examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
+    ring: str = ""  # in a job without PS: where others reach it; empty: it cannot sum yet
     host: str = ""
     machine: str = ""  # the same for all that run on one kernel
     machine_kind: str = ""  # as `gazer.host.machine` there tells; empty: not known
@@ -94,10 +95,11 @@ class Member:
 
 
 class Members:
-    """The registry. `clock` is injected: tests move it by hand."""
+    """The registry. `clock` is injected: tests move it by hand. `in_step`: all stand still for the slowest, so the silence of a
+    trainer is that of a PS."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
-        self._store, self._settings, self._clock = store, settings, clock
+    def __init__(self, store: Store, settings: Settings, clock: Clock, *, in_step: bool = False) -> None:
+        self._store, self._settings, self._clock, self._in_step = store, settings, clock, in_step
         self.records: dict[str, RoleRecord] = {record.name: record for record in store.roles()}
         self._members: dict[str, Member] = {}
         self._step = GlobalStep(int(store.get("step", 0)))
@@ -276,8 +278,8 @@ class Members:
         late = []
         for member in self._members.values():
             settings = self._settings
-            ps = member.role == pb.PS
-            limit = settings.ps_heartbeat_limit_seconds if ps else settings.worker_heartbeat_limit_seconds
+            short = member.role == pb.PS or self._in_step
+            limit = settings.ps_heartbeat_limit_seconds if short else settings.worker_heartbeat_limit_seconds
             if member.admitted and not member.said_goodbye and now - member.seen > max(least, share * limit):
                 late.append((member, now - member.seen, limit))
         return late

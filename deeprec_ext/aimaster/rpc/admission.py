@@ -118,7 +118,12 @@ class Admission:
         job = self._job
         names = job.members.wanted(pb.PS)
         present = [member for name in names if (member := job.members.get(name)) is not None]
-        if job.cluster.formed or job.lock.held(Hold.FIRST_VIEW) or not names or len(present) < len(names):
+        if (
+            job.cluster.formed
+            or job.lock.held(Hold.FIRST_VIEW)
+            or len(present) < len(names)
+            or not (names or job.spec.sums)
+        ):
             return
         cluster: AgreedCluster = job.cluster
         infos = []
@@ -151,6 +156,7 @@ class Admission:
             view=job.view(), task=member.task, settings=self._settings(),
             has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
             catalogues=job.catalogues.told(job.cluster.generation) if member.is_trainer else (),
+            ring_secret=job.ring_secret if job.spec.sums and member.is_trainer else b"",
         )  # fmt: skip
 
     def _settings(self) -> pb.AgentSettings:

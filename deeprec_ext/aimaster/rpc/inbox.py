@@ -209,6 +209,23 @@ class Inbox:
         job.event("model_live", member.name, step=live.step, generation=live.generation)
         self._advance(live=True, cut=tuple(live.cut))
 
+    def _on_ring(self, member: Member, ring: pb.Ring) -> None:
+        """In a job without PS: it can sum from now on, or the ring of a view is of no use."""
+        job = self._job
+        if not job.spec.sums or not member.is_trainer:
+            job.suspects.note(member, "it tells of a ring, which trainers of a job without PS have alone")
+            return
+        if member.ring != ring.address:
+            member.ring = ring.address
+            if not job.cluster.live:
+                job.ledger.model_is_live()
+                job.event("model_live", member.name, step=0, generation=job.cluster.generation)
+                self._advance(live=True)
+            job.publish_soon()
+        if ring.lost and ring.lost == job.cluster.epoch:
+            job.event("ring_lost", member.name, lost=ring.lost, why=ring.trouble)
+            job.ring_lost()
+
     def _advance(self, **changes: Any) -> None:
         job = self._job
         if job.lock.held(Hold.VIEWS):

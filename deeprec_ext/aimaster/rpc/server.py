@@ -142,6 +142,7 @@ class AIMaster:
         if self.beginning is not None and not self.job.cluster.formed:
             await self._size(self.beginning)
         self.job.settled = True
+        self.job.publish_soon()
         self.job.changed.notify()
         await self.scalings.run()
 

@@ -193,7 +193,8 @@ class ScalingQueue:
         job = self._job
         if job.lock.held(Hold.MARKS) or (job.peer_backups.marks_wanted and job.cluster.live and not job.marks_on):
             return bool(self.queue) and bool(job.ending)  # its dirty rows have to be marked first
-        live = job.cluster.live and not job.cluster.lost and bool(job.catalogue.variables or job.catalogue.fingerprint)
+        known = bool(job.catalogue.variables or job.catalogue.fingerprint or job.spec.sums)
+        live = job.cluster.live and not job.cluster.lost and known
         return bool(self.queue) and (bool(job.ending) or (live and not self._recovering()))
 
     async def take_back_unheard(self, seconds: float) -> None:

@@ -33,6 +33,8 @@ def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]
     sizes |= {"worker": request.workers} if request.HasField("workers") else {}
     if sum([bool(sizes), request.rebalance, bool(request.replace)]) != 1:
         raise UsageError("give exactly one of ps and workers (or both), rebalance, replace")
+    if job.spec.sums and ("ps" in sizes or request.rebalance):
+        raise UsageError("this job has no PS (--strategy allreduce): ask for workers")
     if request.replace:
         return _replacement(job, request)
     if request.rebalance:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,10 @@ PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
 square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
 
 
+RING_AGAIN_SECONDS = (0.1, 5.0)
+"""First and longest wait before a ring of the same members is made anew: one of them may be about to be missed."""
+
+RING_SECRET_BYTES = 32
 FAILURE_MAX = 500
 UNTOLD_KEY = "aside_untold"
 """What was set aside before there was a job that could tell it: lines."""
@@ -57,7 +62,7 @@ class JobState:
         self.incarnation = store.next_incarnation()
         self.commander = Commander(self.incarnation)
         self.events = EventLog(store, spec.workdir / "events.jsonl", self.clock)
-        self.members = Members(store, spec.settings, self.clock)
+        self.members = Members(store, spec.settings, self.clock, in_step=spec.sums)
         self.cluster = store.read("cluster", AgreedCluster.from_json, AgreedCluster())
         self.catalogues = Catalogues(store, spec.slots)
         self.catalogue = self.catalogues.present
@@ -85,6 +90,7 @@ class JobState:
         self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
         self._failed: dict[str, int] = {}  # what has failed at somebody's message -> how often
         self._published: object = None
+        self._ring_lost, self._rings_lost = False, 0  # of the present view; one after the other, of the same members
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:
             store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
@@ -128,8 +134,20 @@ class JobState:
 
     def workers(self) -> list[pb.WorkerMember]:
         """Trainers that take part and shall stay, as views list them."""
-        staying = [m for m in self.members.trainers().values() if self.members.records[m.name].wanted]
-        return [pb.WorkerMember(name=m.name, incarnation=m.incarnation) for m in sorted(staying, key=lambda m: m.name)]
+        staying = [
+            m for m in self.members.trainers().values()
+            if self.members.records[m.name].wanted and (m.ring or not self.spec.sums)
+        ]  # fmt: skip
+        staying.sort(key=lambda m: m.name)
+        return [pb.WorkerMember(name=m.name, incarnation=m.incarnation, address=m.ring) for m in staying]
+
+    @property
+    def ring_secret(self) -> bytes:
+        """Of a job without PS: what its members know each other by; made once."""
+        if (known := self.store.get("ring_secret")) is None:
+            known = secrets.token_hex(RING_SECRET_BYTES)
+            self.store.put(ring_secret=known)
+        return bytes.fromhex(known)
 
     def view(self) -> pb.View:
         view = self.cluster.to_proto(self.workers())
@@ -208,7 +226,12 @@ class JobState:
         self.publish()
 
     def _membership(self) -> object:
-        return [(worker.name, worker.incarnation) for worker in self.workers()]
+        return [(worker.name, worker.incarnation, worker.address) for worker in self.workers()]
+
+    def ring_lost(self) -> None:
+        """That of the present view: another view will come, with others or the same."""
+        self._ring_lost = True
+        self.publish_soon()
 
     def publish_soon(self) -> None:
         """The workers may have changed: a new epoch a little later, unless a scaling is going to publish one."""
@@ -217,7 +240,22 @@ class JobState:
 
     async def _publish_later(self) -> None:
         await asyncio.sleep(PUBLISH_DELAY_SECONDS + PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
-        if self.cluster.formed and not self.lock.held(Hold.VIEWS) and self._membership() != self._published:
+        if (
+            self.spec.sums and not self.settled
+        ):  # who took part is on its way back: it would be left out, and begin anew
+            return
+        changed = self._membership() != self._published
+        if self._ring_lost and not changed:  # the same members once more: perhaps one is about to be missed
+            await asyncio.sleep(min(RING_AGAIN_SECONDS[1], RING_AGAIN_SECONDS[0] * 2**self._rings_lost))
+            self._rings_lost += 1
+        elif changed:
+            self._rings_lost = 0
+        if (
+            self.cluster.formed
+            and not self.lock.held(Hold.VIEWS)
+            and (self._ring_lost or self._membership() != self._published)
+        ):
+            self._ring_lost = False
             self.advance()
 
     def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:

@@ -95,7 +95,7 @@ class Identity:
         return incarnations.public(self.incarnation)
 
 
-STANDING = ("live", "catalogue", "passes")
+STANDING = ("live", "catalogue", "passes", "ring")
 """Kinds of messages that are said once: said again whenever the connection is made anew. To whoever has heard them they are
 no news."""
 

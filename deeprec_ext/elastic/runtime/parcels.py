@@ -23,8 +23,8 @@ PARCEL_BYTES = 32 << 20
 """About the most of tensors of known sizes that travel as one: bounds the memory of both sides, and the message."""
 
 _TOGETHER = frozenset(
-    (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.int64)
-)  # fmt: skip
+    map(tf.as_dtype, "float16 bfloat16 float32 float64 bool int8 uint8 int16 uint16 int32 int64".split())
+)
 """Types that TensorFlow joins and splits on any CPU."""
 
 

@@ -28,9 +28,17 @@ def test_given_slots_bound_the_default_of_max_ps():
     assert limits(slots=3).max_ps == 3
 
 
+def test_a_job_that_sums_has_no_ps_and_no_slots():
+    assert limits(ps=0, slots=0, min_ps=0, max_ps=0) == Limits(0, 1, 0, 0, 0, 0, 4, False)
+    for event in (ScriptedEvent("scale", ps=1, at_step=1), ScriptedEvent("kill", "ps-0", at_step=1)):
+        with pytest.raises(UsageError, match="with --strategy allreduce there are no PS"):
+            limits([event], ps=0, slots=0, min_ps=0, max_ps=0)
+
+
 @pytest.mark.parametrize(
     ("given", "part"),
     [
+        ({"slots": 0}, "--ps 2 with --slots 0"),
         ({"ps": 0}, "--ps 0: a job needs at least 1 PS"),
         ({"workers": -1}, "--workers -1"),
         ({"ps": 4, "slots": 2}, "--ps 4 with --slots 2"),

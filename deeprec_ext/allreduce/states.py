@@ -1,0 +1,37 @@
+"""What a newcomer needs of a member, read off the variables of a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.errors import ProtocolError
+
+
+class Variables:
+    """The `State` of variables that have `numpy()` and `assign(array)`, as those of TensorFlow and Keras.
+
+    Args:
+      variables: of model and optimizer, all that steps change; they exist already, in the same order in every process.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self._variables = list(variables)
+
+    def take(self) -> list[Array]:
+        return [np.asarray(one.numpy()) for one in self._variables]
+
+    def put(self, arrays: Sequence[Array]) -> None:
+        """Raises ProtocolError where they are of other variables."""
+        mine = [(tuple(one.shape), np.dtype(one.numpy().dtype)) for one in self._variables]
+        others = [(one.shape, one.dtype) for one in arrays]
+        if mine != others:
+            place = next((at for at, (a, b) in enumerate(zip(mine, others)) if a != b), min(len(mine), len(others)))
+            raise ProtocolError(
+                f"variable {place} of {len(mine)} here is not variable {place} of {len(others)} there: the models are not alike"
+            )
+        for variable, array in zip(self._variables, arrays):
+            variable.assign(array)

@@ -1,0 +1,143 @@
+"""The one member of this process, and what happens when its script ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from deeprec_ext import env
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.allreduce.summing import State, Summed
+from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
+from deeprec_ext.elastic.member.member import Member
+from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.options import Settings
+from deeprec_ext.printable import SurvivedFormatter
+
+log = logging.getLogger("deeprec_ext")
+
+NO_DOOR = (
+    "{} has no door to --strategy allreduce yet, and each worker would train a model of its own: train with PS (leave out "
+    "--strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state) and sum(gradients) in each step"
+)
+NOBODY_SUMS = (
+    "the script ends without having summed anything: with --strategy allreduce it calls deeprec_ext.allreduce.join(state) and, "
+    "in each step, sum(gradients); else every worker would train a model of its own"
+)
+
+_lock = threading.Lock()
+_member: Member | None = None
+
+
+def install() -> None:
+    """Before the script begins."""
+    os.environ.pop("TF_CONFIG", None)  # there is no cluster of TensorFlow servers
+    SCRIPT.watch()
+    SCRIPT.at_last(_at_last)
+
+
+class Alone:
+    """Outside of a job: a member with nobody else, so that the script runs as it is."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def sum(self, arrays: Sequence[Array], weight: float = 1.0) -> Summed:
+        self.step += 1
+        return Summed(
+            [np.array(one) if weight else np.zeros_like(one) for one in arrays], weight, self.step, True, True
+        )
+
+    def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        pass
+
+
+def join(state: State) -> Member | Alone:
+    """Makes this process a member of its job, once; waits until the job lets it in. Outside of a job it is a member alone.
+
+    Args:
+      state: `take` gives the arrays that steps leave behind, `put` sets them: a newcomer gets those of the others.
+
+    Raises UsageError in a job that has PS, DeepRecError where the job does not take it.
+    """
+    global _member
+    with _lock:
+        if _member is not None:
+            raise UsageError("this process has joined already: a member sums for a whole script")
+        if not env.is_elastic_process():
+            return Alone()
+        if not env.sums():
+            raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
+        env.claim_ownership()
+        _setup_logging()
+        member = Member(state)
+        member.start()
+        SCRIPT.running()
+        _member = member
+        return member
+
+
+def member() -> Member | None:
+    return _member
+
+
+def refuse(what: str) -> None:
+    """It trains, and would train alone: the job ends. A script that has joined trains beside its sums as it likes."""
+    if _member is None:
+        _give_up(NO_DOOR.format(what))
+
+
+def _give_up(reason: str) -> NoReturn:
+    """The AIMaster is told, and the process ends."""
+    try:
+        one = _member or join(_Nothing())
+        if isinstance(one, Member):
+            one.refuse(reason)
+            one.finish(2)
+    except DeepRecError as error:
+        log.error("%s", error)
+    print(f"deeprec-ext: {reason}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(2)
+
+
+def _setup_logging() -> None:
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+class _Nothing:
+    """The state of a script that has none to share."""
+
+    def take(self) -> list[Array]:
+        return []
+
+    def put(self, arrays: Sequence[Array]) -> None:
+        pass
+
+
+def _at_last() -> None:
+    """The script has ended. From here on nobody waits for long."""
+    code = SCRIPT.exit_code
+    limit = Settings.end_limit_seconds
+    Guard(
+        limit, UNKNOWN_EXIT_CODE if code is None else code,
+        f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
+    )  # fmt: skip
+    summed = _member is not None and (_member.clock.steps > 0 or _member.leaving.is_set())
+    if code == 0 and not summed and env.role() != "evaluator":
+        _give_up(NOBODY_SUMS)
+    if _member is not None:
+        _member.finish(code, SCRIPT.error)

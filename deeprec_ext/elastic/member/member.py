@@ -1,0 +1,176 @@
+"""One member of a job without PS: its agent, its place in the ring, its sums."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeprec_ext import env
+from deeprec_ext.allreduce.meeting import Listener
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.allreduce.summing import State, Summed, Summing
+from deeprec_ext.elastic.agent.agent import Agent, Identity
+from deeprec_ext.elastic.agent.commands import Table, carry_out
+from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
+from deeprec_ext.elastic.agent.steps import StepClock
+from deeprec_ext.elastic.member.views import Views
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
+
+TROUBLE_MAX = 300
+
+
+class Member:
+    """What a script sums with; made by `joined.join`. Its agent registers and listens in the background.
+
+    Args:
+      state: what steps leave behind, of this process.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.identity = Identity.of_this_process("")
+        self.pid = os.getpid()
+        self.clock = StepClock()
+        self.leaving = threading.Event()
+        self.agent = Agent(self.identity, self)
+        host, _, port = (env.address() or "127.0.0.1:0").rpartition(":")
+        self._listener = Listener(host, int(port))
+        self._address = f"{host}:{self._listener.port}"
+        self._views = Views(self.identity.name, self.identity.public, self._lost)
+        self._summing = Summing(self._listener, self._views, state)
+        self._says_ready = False
+        self._weight = 0.0  # of all that this member has given
+        self._told_epoch = 0
+        self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
+        self._table: Table = {"leave": self._leave}
+
+    def start(self) -> None:
+        """Registers; waits until the job lets this process in. Raises DeepRecError."""
+        self.agent.start()
+
+    # ------------------------------------------------------------------------------------------------ the script
+
+    @property
+    def step(self) -> int:
+        """The last one whose sum is here; 0 before the first, -1 before this process has any state."""
+        return self._summing.step
+
+    @property
+    def size(self) -> int:
+        """Members of the newest view."""
+        return len(self._views.newest.workers)
+
+    def sum(self, arrays: Sequence[Array], weight: float = 1.0) -> Summed:
+        """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
+
+        With the first one this process takes part: whoever has computed its first step keeps nobody waiting. Raises
+        LeaveError, which is a SystemExit, where this process is scaled away.
+        """
+        if not self._says_ready:
+            self._says_ready = True
+            self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
+        summed = self._summing.sum(arrays, weight)
+        self._weight += weight
+        self.clock.completed(summed.step)
+        epoch = self._views.newest.epoch
+        if self.clock.step_epoch != epoch:
+            self.clock.first_step(epoch)
+            self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
+        return summed
+
+    def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        self.agent.send(
+            pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step or max(0, self.step)))
+        )
+
+    def refuse(self, reason: str) -> None:
+        self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))
+
+    def finish(self, exit_code: int | None, error: str = "") -> None:
+        """The script has ended; None: nobody knows with which exit code."""
+        self._sampler.stop()
+        self._summing.close()
+        self._listener.close()
+        self._pauses(flush=True)
+        self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
+        finished = pb.Finished(
+            left=self.leaving.is_set(), had_session=self.clock.steps > 0, exit_code=exit_code, error=error
+        )
+        self.agent.send(pb.AgentMessage(finished=finished))
+        self.agent.close()
+
+    def _lost(self, epoch: int, trouble: str) -> None:
+        ring = pb.Ring(address=self._address, lost=epoch, trouble=" ".join(trouble.split())[:TROUBLE_MAX])
+        self.agent.send(pb.AgentMessage(ring=ring))
+
+    # ------------------------------------------------------------------------------------------------ the agent's handler
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        self._views.secret = reply.ring_secret
+        self._views.take(reply.view)
+        self._sampler.follow(reply.settings.gazer_seconds)
+
+    def receive(self, message: pb.MasterMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "publish":
+            self._views.take(message.publish.view)
+        elif kind == "scaling":
+            notice = message.scaling
+            if notice.phase == pb.ScalingNotice.BEGUN:
+                self.clock.begin_scaling(notice.scaling_id)
+            else:
+                self.clock.end_scaling(notice.scaling_id)
+        elif kind == "command":
+            carry_out(self._table, message.command, self.identity.name, self.agent.ack)
+
+    def beat(self) -> pb.Heartbeat:
+        self._pauses()
+        steps, _ = self.clock.rates()
+        return pb.Heartbeat(
+            step=self.clock.global_step,
+            steps_per_second=steps,
+            step_seconds=self.clock.median_step_seconds(),
+            training=self.clock.steps > 0,
+            examples=int(self._weight),
+            epoch=self._views.newest.epoch,
+            step_epoch=self.clock.step_epoch,
+            step_age_seconds=self.clock.since_first_step(),
+        )
+
+    def tell(self, known: pb.Known) -> None:
+        known.step = self.clock.global_step
+
+    def fenced(self, reason: str) -> None:
+        log.error("%s; this process ends", reason)
+        sys.stderr.flush()
+        os._exit(75)
+
+    def _leave(self, command: pb.Command) -> dict[str, Any]:
+        self.leaving.set()
+        self._views.end(command.leave.reason or "this process is to leave")
+        return {}
+
+    def _pauses(self, flush: bool = False) -> None:
+        for pause in self.clock.take_pauses(flush):
+            log.info("scaling %d: longest pause %.3f s", pause.scaling_id, pause.pause_seconds)
+            self.agent.send(
+                pb.AgentMessage(
+                    pause=pb.PauseReport(
+                        scaling_id=pause.scaling_id,
+                        pause_seconds=pause.pause_seconds,
+                        median_step_seconds=pause.median_step_seconds,
+                        steps=pause.steps,
+                        cause=pause.cause,
+                    )
+                )
+            )
+
+    def _steps(self, report: pb.GazerReport) -> None:
+        sample = self.clock.take_interval()
+        sample.training = self.clock.steps > 0
+        report.steps.CopyFrom(sample)

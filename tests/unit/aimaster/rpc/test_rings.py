@@ -1,0 +1,169 @@
+"""A job without PS: who is in its views, and when another one comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from deeprec_ext.aimaster.core.clock import SystemClock
+from deeprec_ext.aimaster.membership.members import Members
+from deeprec_ext.aimaster.store.store import Store
+from deeprec_ext.options import Settings
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.aimaster.world import World
+
+CHIEF, ONE, TWO = "chief-0", "worker-0", "worker-1"
+
+
+def play(tmp_path: Path, scenario: Callable[[World], Awaitable[None]], workers: int = 1) -> None:
+    async def run() -> None:
+        it = World(tmp_path, slots=0, ps=0, min_ps=0, workers=workers)
+        it.catalogue = pb.Catalogue()  # nothing lies on PS
+        await it.start()
+        try:
+            await it.until(lambda: len(it.master.job.members.trainers()) == 1 + workers)
+            await scenario(it)
+        finally:
+            await it.stop()
+
+    asyncio.run(run())
+
+
+def seen(it: World, name: str = CHIEF) -> list[tuple[str, str]]:
+    """Names and addresses of the members of the view that this one has."""
+    return [(worker.name, worker.address) for worker in it.agent(name).view.workers]
+
+
+async def ready(it: World, *names: str) -> None:
+    for name in names:
+        await it.agent(name).say(ring=pb.Ring(address=f"{name}:7"))
+    await it.until(lambda: {name for name, _ in seen(it)} >= set(names))
+
+
+def test_who_can_sum_is_in_the_view_with_its_address_and_nobody_else(tmp_path):
+    async def scenario(it: World) -> None:
+        assert it.master.job.cluster.formed and not it.master.job.view().workers
+        await ready(it, CHIEF)
+        assert seen(it) == [(CHIEF, "chief-0:7")] and it.master.job.cluster.live
+        await ready(it, ONE)
+        assert seen(it) == [(CHIEF, "chief-0:7"), (ONE, "worker-0:7")]
+        assert it.master.job.view().slot_map == [] and not it.master.job.view().ps
+
+    play(tmp_path, scenario)
+
+
+def test_who_dies_is_in_no_view_and_comes_back_when_it_can_sum(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        await it.backend.kill(ONE)
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
+        await it.until(lambda: ONE in it.master.job.members.trainers())
+        await asyncio.sleep(0.3)
+        assert seen(it) == [(CHIEF, "chief-0:7")]
+        await ready(it, ONE)
+
+    play(tmp_path, scenario)
+
+
+def test_workers_are_scaled_and_ps_cannot_be(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        reply = await it.scale(workers=2)
+        assert (await it.ended(reply.scaling_id)).outcome == "committed"
+        assert seen(it) == [(CHIEF, "chief-0:7"), (ONE, "worker-0:7")]  # it has not computed its first step
+        await ready(it, TWO)
+        reply = await it.scale(workers=0)
+        assert (await it.ended(reply.scaling_id)).outcome == "committed"
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
+        for request in ({"ps": 1}, {"rebalance": True}, {"ps": 1, "workers": 1}):
+            with pytest.raises(grpc.aio.AioRpcError, match="this job has no PS"):
+                await it.scale(**request)
+
+    play(tmp_path, scenario)
+
+
+def test_a_ring_that_is_lost_is_made_again_of_the_same_members(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        for _ in range(3):
+            lost = it.agent(CHIEF).view.epoch
+            for name in (CHIEF, ONE):
+                await it.agent(name).say(ring=pb.Ring(address=f"{name}:7", lost=lost, trouble="reset by peer"))
+            await it.until(lambda lost=lost: it.agent(CHIEF).view.epoch > lost)
+            assert len(seen(it)) == 2
+            await asyncio.sleep(0.5)
+            assert it.agent(CHIEF).view.epoch == lost + 1, "once for all who say it"
+        await it.agent(CHIEF).say(ring=pb.Ring(address="chief-0:7", lost=lost, trouble="said late"))
+        await asyncio.sleep(0.5)
+        assert it.agent(CHIEF).view.epoch == lost + 1
+
+    play(tmp_path, scenario)
+
+
+def test_an_aimaster_that_comes_back_leaves_nobody_out_who_is_on_its_way(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        agents = [it.agent(name) for name in (CHIEF, ONE)]
+        views = []
+        agents[1].away = True
+        await it.crash()
+        await it.start()
+        await it.until(lambda: CHIEF in it.master.job.members.trainers())
+        await agents[0].say(ring=pb.Ring(address="chief-0:7"))
+        for _ in range(50):
+            views.append(seen(it))
+            await asyncio.sleep(0.01)
+        agents[1].away = False
+        await it.until(lambda: ONE in it.master.job.members.trainers())
+        await agents[1].say(ring=pb.Ring(address="worker-0:7"))
+        await it.until(lambda: len(seen(it)) == 2)
+        assert all(len(view) in (0, 2) for view in views), "a view without the one that was on its way"
+
+    play(tmp_path, scenario)
+
+
+def test_the_secret_is_the_jobs_and_outlives_the_aimaster(tmp_path):
+    async def scenario(it: World) -> None:
+        secret = it.master.job.ring_secret
+        assert len(secret) == 32
+        await it.crash()
+        await it.start()
+        assert it.master.job.ring_secret == secret
+
+    play(tmp_path, scenario)
+
+
+def test_in_step_the_silence_of_a_trainer_is_as_short_as_that_of_a_ps(tmp_path):
+    settings = Settings()
+    for in_step, limit in (
+        (False, settings.worker_heartbeat_limit_seconds),
+        (True, settings.ps_heartbeat_limit_seconds),
+    ):
+        clock = SystemClock()
+        members = Members(Store(tmp_path / f"{in_step}.db"), settings, clock, in_step=in_step)
+        members.request(ONE)
+        member = members.arrive(pb.RegisterRequest(role=pb.WORKER, index=0, incarnation="one"), ONE)
+        members.admit(member)
+        member.seen -= limit - 1
+        assert not members.silent()
+        member.seen -= 2
+        assert [one.name for one, _, _ in members.silent()] == [ONE]
+
+
+def test_a_ring_in_a_job_with_ps_is_not_believed(tmp_path):
+    async def run() -> None:
+        it = World(tmp_path)
+        await it.start()
+        try:
+            await it.training()
+            await it.agent(ONE).say(ring=pb.Ring(address="worker-0:7"))
+            await it.until(lambda: "tells of a ring" in it.master.job.suspects.of(ONE))
+            assert not it.master.job.members.get(ONE).ring
+        finally:
+            await it.stop()
+
+    asyncio.run(run())
