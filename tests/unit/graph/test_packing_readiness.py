@@ -145,7 +145,7 @@ def fused(one):
         "num_args": v1.AttrValue(i=1),
         "fused_ops": v1.AttrValue(list=v1.AttrValue.ListValue(s=[b"BiasAdd", b"Relu"])),
     }
-    made = one.graph.create_op("_FusedMatMul", [one, weights, bias], [tf.float32], attrs=attributes)
+    made = one.graph.create_op("_FusedMatMul", [one, weights, bias], [tf.float32], attrs=attributes, name="fused")
     made.outputs[0].set_shape([None, 256])
     return made.outputs[0]
 
