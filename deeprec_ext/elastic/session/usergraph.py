@@ -60,8 +60,8 @@ class Facts:
     saves: bool = False  # it writes a checkpoint
     overwrites: passes.Overwrite | None = None
     """What of a live model it would set back."""
-    begins: bool = False
-    """It makes, restores or asks for what training begins with; not made again in a live model."""
+    begins: frozenset[str] = frozenset()
+    """Ops of it that make, restore or ask for what training begins with, as far as one sees from an op alone."""
 
 
 @dataclass
@@ -229,7 +229,8 @@ class UserGraph:
 
     def expected(self) -> list[Signature]:
         """What may be run again, those first that reach a PS, and of these first what costs most (ops × uses): recurring runs,
-        and the newest that were made once, but for those with which training began."""
+        and the newest that were made once, but for those with which training began: they make, restore or ask for what no
+        recurring run does."""
         return [signature for signature, _ in self._expected()]
 
     def each_step(self) -> list[Signature]:
@@ -243,8 +244,10 @@ class UserGraph:
         """With their uses."""
         with self._counting:
             uses = list(self._uses.items())
-        once = [signature for signature, count in uses if count < RECURRING and not self.facts_of(signature).begins]
         chosen = {signature: count for signature, count in uses if count >= RECURRING}
+        # A step may assign (a moving average, a learning rate): so does the one that writes summaries as well.
+        usual = {name for signature in chosen for name in self.facts_of(signature).begins}
+        once = [one for one, count in uses if count < RECURRING and self.facts_of(one).begins <= usual]
         chosen.update(dict.fromkeys(once[-EXPECTED_ONCE_MAX:], 1))
 
         def rank(one: tuple[Signature, int]) -> tuple[bool, int]:
@@ -325,7 +328,7 @@ class UserGraph:
             one_shot=any(node.op == "OneShotIterator" for node in reached),
             overwrites=self.overwrites(signature) if any(node.op in passes.ASSIGNMENTS for node in reached) else None,
             saves=any(node.op == "SaveV2" for node in reached),
-            begins=any(node.op in BEGINNINGS for node in reached),
+            begins=frozenset(node.name for node in reached if node.op in BEGINNINGS),
             nodes=len(reached),
             pulls=tuple(pulls.items()),
             records=passes.record_tensors(self.graph, index, feeds, pulls, set(names)),

@@ -126,6 +126,25 @@ def test_an_aimaster_that_comes_back_leaves_nobody_out_who_is_on_its_way(tmp_pat
     play(tmp_path, scenario)
 
 
+def test_an_aimaster_that_has_lost_its_store_goes_on_with_who_is_there(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        epoch, agents = it.agent(CHIEF).view.epoch, [it.agent(name) for name in (CHIEF, ONE)]
+        await it.crash()
+        it.lose_store()
+        await it.start()
+        await it.until(lambda: len(it.master.job.members.trainers()) == 2)
+        for agent in agents:
+            await agent.say(ring=pb.Ring(address=f"{agent.name}:7"))
+        await it.until(lambda: it.agent(CHIEF).view.epoch > epoch and len(seen(it)) == 2)
+        assert [it.agent(name) for name in (CHIEF, ONE)] == agents
+        reply = await it.scale(workers=0)
+        assert (await it.ended(reply.scaling_id)).outcome == "committed"
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
+
+    play(tmp_path, scenario)
+
+
 def test_the_secret_is_the_jobs_and_outlives_the_aimaster(tmp_path):
     async def scenario(it: World) -> None:
         secret = it.master.job.ring_secret

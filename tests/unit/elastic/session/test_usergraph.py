@@ -76,6 +76,24 @@ def test_a_run_made_once_is_expected_again_unless_training_began_with_it():
     assert {one.targets[0] for one in user.expected()} == {"step", "save", "begin"}
 
 
+def test_a_step_that_assigns_is_expected_with_its_summaries_as_well():
+    """A learning rate or a moving average that each step assigns is nothing that a training begins with."""
+    made = tf.Graph()
+    with made.as_default(), made.device("/job:ps/task:0"), v1.variable_scope("", use_resource=True):
+        rate, other = v1.get_variable("rate", []), v1.get_variable("other", [])
+        with tf.control_dependencies([rate.assign(rate.read_value() * 0.5)]):
+            tf.no_op("step")
+        with tf.control_dependencies([made.get_operation_by_name("step")]):
+            tf.no_op("step_with_summary")
+        with tf.control_dependencies([made.get_operation_by_name("step"), other.assign(1.0)]):
+            tf.no_op("step_that_begins")
+    user = UserGraph(made)
+    run(user, "step", 3)
+    run(user, "step_with_summary")
+    run(user, "step_that_begins")
+    assert [one.targets[0] for one in user.expected()] == ["step", "step_with_summary"]
+
+
 def test_a_script_that_makes_new_fetches_for_ever_is_not_prepared_for_all_of_them(monkeypatch):
     monkeypatch.setattr(module, "EXPECTED_MAX", 5)
     monkeypatch.setattr(module, "EXPECTED_ONCE_MAX", 3)
