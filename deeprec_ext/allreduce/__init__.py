@@ -16,9 +16,11 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`join`, of the process, and `Variables`; imported on first use."""
+    """`join` and `train`, of the process, and `Variables`; imported on first use."""
     if name == "join":
         return importlib.import_module("deeprec_ext.elastic.member.joined").join
+    if name == "train":
+        return importlib.import_module("deeprec_ext.data.in_step").train
     if name == "Variables":
         return importlib.import_module("deeprec_ext.allreduce.states").Variables
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,17 @@ class LocalLink:
 
 
 def trainer() -> Any:
-    """The trainer of this process; None outside a job."""
+    """The trainer of this process, or the member of a job without PS; None outside a job.
+
+    Raises UsageError where the member has not joined: it would read everything by itself."""
+    if env.sums() and env.is_elastic_process():
+        from deeprec_ext.elastic.member import joined
+
+        if (member := joined.member()) is None:
+            raise UsageError(
+                "with --strategy allreduce, call deeprec_ext.allreduce.join(state) before records are read"
+            )
+        return member
     if "deeprec_ext.elastic.trainer.process" not in sys.modules and not env.is_elastic_process():
         return None
     from deeprec_ext.elastic.trainer import process

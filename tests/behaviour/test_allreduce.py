@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 
 from tests.behaviour.jobs import SCRIPTS
@@ -18,10 +19,20 @@ SUMS = ("python", str(SCRIPTS / "sums.py"))
 BATCH = 32
 
 
+COUNTED = ("python", str(SCRIPTS / "counted.py"))
+
+
+def counts(job) -> list[np.ndarray]:
+    """How often each record was given to a step, as each process had it that came to the end."""
+    return [np.load(file) for file in sorted((job.directory / "sums").glob("*.npy"))]
+
+
 def lines(job) -> dict[str, list[tuple[int, int, float]]]:
     """role.pid → (step, check of what it has after it, records of the step) of each step, in order."""
     found = {}
     for file in sorted((job.directory / "sums").glob("*")):
+        if file.suffix == ".npy":
+            continue
         rows = [line.split() for line in file.read_text().splitlines()]
         found[file.name] = [(int(row[0]), int(row[1]), float(row[2])) for row in rows if len(row) == 4]
     return found
@@ -36,21 +47,22 @@ def wait_steps(job, count: int = 10) -> None:
     job.until(lambda: step(job) >= before + count, f"{count} steps after step {before}")
 
 
-def wait_together(job, *roles: str, count: int = 5) -> None:
+def wait_together(job, *roles: str, count: int = 5, batch: int = BATCH) -> None:
     """Until a step has counted what each of these roles gave."""
     names = {f"{role}.{job.pid(role)}" for role in roles}
 
     def seen() -> bool:
         rows = [set(lines(job).get(name, ())) for name in names]
-        return len([row for row in set.intersection(*rows) if row[2] == BATCH * len(names)]) >= count
+        return len([row for row in set.intersection(*rows) if row[2] == batch * len(names)]) >= count
 
     job.until(seen, f"steps of {sorted(names)} together")
 
 
-def check(job) -> None:
+def check(job, every: bool = True) -> None:
     """Equal bit for bit after each step; no step is left out, none comes twice in a process, none goes back.
 
-    But for the last step of who was left out just then: the others may have summed it again without it."""
+    But for the last step of who was left out just then: the others may have summed it again without it. `every` false: sums to
+    which nobody gave anything are no steps."""
     known: dict[int, set[tuple[int, float]]] = defaultdict(set)
     final = step(job)
     for name, rows in lines(job).items():
@@ -58,7 +70,7 @@ def check(job) -> None:
         assert steps == sorted(set(steps)), name
         for number, check, records in rows if steps[-1:] == [final] else rows[:-1]:
             known[number].add((check, records))
-    assert sorted(known) == list(range(1, max(known) + 1))
+    assert not every or sorted(known) == list(range(1, max(known) + 1))
     assert {number: states for number, states in known.items() if len(states) > 1} == {}
 
 
@@ -94,6 +106,35 @@ def test_workers_come_go_hang_and_die_and_all_stay_equal(begin, tmp_path):
     summary = job.summary()
     assert [one["outcome"] for one in summary["scaling"]] == ["committed"] * 2
     assert summary["roles"]["chief-0"]["restarted"] == 0
+
+
+def test_each_record_is_trained_once_an_epoch_while_workers_come_and_go(begin):
+    job = begin("--strategy", "allreduce", "--workers", "1", command=COUNTED)
+    job.until(lambda: step(job) > 20, "first steps")
+    for workers in (3, 1, 2, 0, 2):
+        assert job.scale(workers=workers).outcome == "committed"
+        wait_steps(job, 20)
+    assert job.end() == 0, job.output
+    check(job, every=False)
+    found = counts(job)
+    assert len(found) == 3 and all((one == 2).all() for one in found), [np.unique(one) for one in found]
+    data = job.summary()["data"]
+    assert data["trained"] == 40_000 and data["repeated"] == data["lost"] == 0, data
+
+
+def test_what_a_worker_that_dies_had_is_trained_by_others(begin):
+    """What it had trained and not told yet is trained twice, and none is left out."""
+    job = begin("--strategy", "allreduce", "--workers", "2", command=COUNTED)
+    job.until(lambda: step(job) > 20, "first steps")
+    wait_together(job, "chief-0", "worker-0", "worker-1", batch=24)
+    killed = job.kill("worker-1")
+    wait_steps(job, 20)
+    job.until(lambda: job.pid("worker-1") != killed, "another process of worker-1")
+    assert job.end() == 0, job.output
+    check(job, every=False)
+    found = counts(job)
+    assert found and all((one == found[0]).all() for one in found) and found[0].min() >= 2
+    assert (found[0] > 2).sum() < 2_000
 
 
 def test_the_chief_dies_and_gets_what_the_others_have(begin, tmp_path):

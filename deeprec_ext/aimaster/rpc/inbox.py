@@ -217,7 +217,7 @@ class Inbox:
             return
         if member.ring != ring.address:
             member.ring = ring.address
-            if not job.cluster.live:
+            if ring.address and not job.cluster.live:
                 job.ledger.model_is_live()
                 job.event("model_live", member.name, step=0, generation=job.cluster.generation)
                 self._advance(live=True)

@@ -1,10 +1,16 @@
-"""A change of workers: ACQUIRE, publish (COMMIT), RELEASE. Pauses nobody: workers do not know each other."""
+"""A change of workers: ACQUIRE, publish (COMMIT), RELEASE. Pauses nobody: workers do not know each other.
+
+In a job without PS they do: who is to leave is told before, and leaves between two steps.
+"""
 
 from __future__ import annotations
 
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
 from deeprec_ext.aimaster.scaling.run import ScalingRun
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+PART_SECONDS = 10.0
+"""How long one that leaves may take to end its step; then the others go on without it."""
 
 
 class WorkerChange:
@@ -32,6 +38,8 @@ class WorkerChange:
         run, job = self._run, self._run.job
         if run.state is State.COMMIT:
             await job.keep()
+            if job.spec.sums:
+                await self._part()
             for name in run.scaling.drained:
                 job.members.update(name, wanted=False)
             job.advance()
@@ -39,3 +47,15 @@ class WorkerChange:
         job.notice(run.scaling.id, pb.ScalingNotice.COMMITTED)
         await run.release(limit_seconds(State.RELEASE, job.settings) or 0.0)
         run.finish("committed")
+
+    async def _part(self) -> None:
+        """Those that leave have heard what became of their last step, and sum no more."""
+        job, drained = self._run.job, self._run.scaling.drained
+        for name in drained:
+            if (member := job.members.get(name)) is not None:
+                job.commander.send(member.outbox, leave=pb.Leave(reason=f"scaling {self._run.scaling.id}"))
+
+        def parted() -> bool:
+            return not any(member.ring for name in drained if (member := job.members.get(name)) is not None)
+
+        await job.changed.until(parted, PART_SECONDS)

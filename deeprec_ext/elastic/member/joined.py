@@ -50,7 +50,7 @@ class Alone:
     def __init__(self) -> None:
         self.step = 0
 
-    def sum(self, arrays: Sequence[Array], weight: float = 1.0) -> Summed:
+    def sum(self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False) -> Summed:
         self.step += 1
         return Summed(
             [np.array(one) if weight else np.zeros_like(one) for one in arrays], weight, self.step, True, True
@@ -100,7 +100,7 @@ def _give_up(reason: str) -> NoReturn:
     try:
         one = _member or join(_Nothing())
         if isinstance(one, Member):
-            one.refuse(reason)
+            one.refused(reason)
             one.finish(2)
     except DeepRecError as error:
         log.error("%s", error)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from deeprec_ext import env
 from deeprec_ext.allreduce.meeting import Listener
@@ -15,9 +15,10 @@ from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.summing import State, Summed, Summing
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.commands import Table, carry_out
+from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.agent.steps import StepClock
-from deeprec_ext.elastic.member.views import Views
+from deeprec_ext.elastic.member.views import LeaveError, Views
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -38,12 +39,14 @@ class Member:
         self.clock = StepClock()
         self.leaving = threading.Event()
         self.agent = Agent(self.identity, self)
+        self.inputs = Inputs(self.agent, self.leaving)
         host, _, port = (env.address() or "127.0.0.1:0").rpartition(":")
         self._listener = Listener(host, int(port))
         self._address = f"{host}:{self._listener.port}"
         self._views = Views(self.identity.name, self.identity.public, self._lost)
         self._summing = Summing(self._listener, self._views, state)
         self._says_ready = False
+        self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
         self._told_epoch = 0
         self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
@@ -65,12 +68,15 @@ class Member:
         """Members of the newest view."""
         return len(self._views.newest.workers)
 
-    def sum(self, arrays: Sequence[Array], weight: float = 1.0) -> Summed:
+    def sum(self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False) -> Summed:
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
         With the first one this process takes part: whoever has computed its first step keeps nobody waiting. Raises
-        LeaveError, which is a SystemExit, where this process is scaled away.
+        LeaveError, which is a SystemExit, where this process is scaled away; unless it is the `last` one, after which the
+        caller leaves by himself: so it hears what became of the one before.
         """
+        if self.leaving.is_set() and not last:
+            self.leave()
         if not self._says_ready:
             self._says_ready = True
             self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
@@ -83,19 +89,32 @@ class Member:
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         return summed
 
+    def leave(self) -> NoReturn:
+        """As it was told."""
+        self.part()
+        raise LeaveError(self._why)
+
+    def part(self) -> None:
+        """It sums no more, and nobody is to wait for it; its script may go on. Can be called again."""
+        self._summing.close()
+        if self._says_ready:
+            self._says_ready = False
+            self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.agent.send(
             pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step or max(0, self.step)))
         )
 
-    def refuse(self, reason: str) -> None:
+    def refused(self, reason: str) -> None:
         self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))
 
     def finish(self, exit_code: int | None, error: str = "") -> None:
         """The script has ended; None: nobody knows with which exit code."""
         self._sampler.stop()
-        self._summing.close()
+        self.part()
         self._listener.close()
+        self.inputs.finish()
         self._pauses(flush=True)
         self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         finished = pb.Finished(
@@ -113,6 +132,7 @@ class Member:
     def registered(self, reply: pb.RegisterReply) -> None:
         self._views.secret = reply.ring_secret
         self._views.take(reply.view)
+        self.inputs.registered(reply)
         self._sampler.follow(reply.settings.gazer_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:
@@ -125,6 +145,8 @@ class Member:
                 self.clock.begin_scaling(notice.scaling_id)
             else:
                 self.clock.end_scaling(notice.scaling_id)
+        elif kind == "data":
+            self.inputs.receive(message.data)
         elif kind == "command":
             carry_out(self._table, message.command, self.identity.name, self.agent.ack)
 
@@ -144,6 +166,7 @@ class Member:
 
     def tell(self, known: pb.Known) -> None:
         known.step = self.clock.global_step
+        self.inputs.tell(known)
 
     def fenced(self, reason: str) -> None:
         log.error("%s; this process ends", reason)
@@ -151,8 +174,9 @@ class Member:
         os._exit(75)
 
     def _leave(self, command: pb.Command) -> dict[str, Any]:
+        self._why = command.leave.reason or "this process is to leave"
         self.leaving.set()
-        self._views.end(command.leave.reason or "this process is to leave")
+        self._views.leave(self._why)
         return {}
 
     def _pauses(self, flush: bool = False) -> None:

@@ -39,7 +39,7 @@ class Views:
         self._me, self._lost = (name, incarnation), lost
         self.newest = pb.View()
         self.secret = b""  # of the job
-        self._ended = ""
+        self._leaves = ""  # why this process is to leave
         self._told: list[Callable[[], None]] = []
         self._changed = threading.Condition()
 
@@ -51,34 +51,30 @@ class Views:
                 return
             self.newest = view
             self._changed.notify_all()
-        self._tell()
-
-    def end(self, why: str) -> None:
-        """This process is in no later view."""
-        with self._changed:
-            self._ended = self._ended or why
-            self._changed.notify_all()
-        self._tell()
-
-    def _tell(self) -> None:
         for told in list(self._told):
             told()
+
+    def leave(self, why: str) -> None:
+        """This process will be in no later view."""
+        with self._changed:
+            self._leaves = self._leaves or why
+            self._changed.notify_all()
 
     # ------------------------------------------------------------------------------------------------ the thread that sums
 
     def after(self, number: int, trouble: str) -> Generation:
         """See `summing.Generations`. Raises LeaveError where this process is to leave."""
-        if trouble and number == self.newest.epoch and not self._ended:
+        if trouble and number == self.newest.epoch:
             log.info("the ring of epoch %d is of no use: %s", number, trouble)
             self._lost(number, trouble)
         with self._changed:
             while True:
-                if self._ended:
-                    raise LeaveError(self._ended)
                 view = self.newest
                 members = [(one.name, one.incarnation) for one in view.workers]
                 if view.epoch > number and self._me in members:
                     return self._generation(view, members.index(self._me))
+                if self._leaves and self._me not in members:
+                    raise LeaveError(self._leaves)
                 self._changed.wait(LOOK_SECONDS)
 
     def _generation(self, view: pb.View, rank: int) -> Generation:
@@ -87,7 +83,7 @@ class Views:
         return Generation(view.epoch, rank, tuple((host, int(port)) for host, _, port in places), secret)
 
     def over(self, number: int) -> bool:
-        return bool(self._ended) or self.newest.epoch > number
+        return self.newest.epoch > number
 
     def watch(self, told: Callable[[], None]) -> None:
         self._told.append(told)
