@@ -167,6 +167,10 @@ def check_no_ps(arguments: argparse.Namespace) -> None:
     ]
     if given:
         raise UsageError(f"--{given[0].replace('_', '-')} with --strategy allreduce: such a job has no PS")
+    if arguments.evaluator:
+        raise UsageError(
+            "--evaluator with --strategy allreduce: an evaluator has no part in sums; evaluate in the script"
+        )
     if arguments.autoscale:
         raise UsageError(
             "--autoscale with --strategy allreduce: it knows nothing of such jobs yet; use `deeprec-ext scale`"

@@ -22,6 +22,7 @@ from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.elastic.member.joined import Alone, join
 from deeprec_ext.elastic.member.member import Member
+from deeprec_ext.errors import DeepRecError
 
 WAIT_SECONDS = 0.2
 """For a batch whose lease is on its way: all others stand still meanwhile."""
@@ -34,7 +35,7 @@ def train(
     state: State, gradients: Callable[[Columns], Sequence[Array]], apply: Callable[[Summed], None], files: Files,
     batch_size: int, epochs: int | None = 1, shuffle: bool = True, seed: int = 0,
     reader: str | Callable[..., Any] | Reader = "lines", *, shard_records: int | None = None, name: str | None = None,
-    set_aside: bool = False, reader_options: dict[str, Any] | None = None,
+    set_aside: bool = False, reader_options: dict[str, Any] | None = None, like: Sequence[Array] | None = None,
 ) -> Member | Alone:  # fmt: skip
     """Trains on each record once an epoch, over all workers of the job together; returns when the data has ended.
 
@@ -43,6 +44,10 @@ def train(
       gradients: of a batch, arrays of float32 or float64, alike in every step.
       apply: a step: changes the state by `summed.arrays`, the mean by records.
       files and what follows: as of `elastic_dataset`; `batch_size` is each worker's.
+      like: arrays as `gradients` gives them, whatever they hold: by these a worker takes part, and gets the state, before it
+        has had a batch.
+
+    Raises DeepRecError where a chief that came late has got no state, since nobody is there any more who has it.
     """
     made = plan(
         files, batch_size, epochs, shuffle, seed, reader, shard_records, name, "train", set_aside, reader_options or {}
@@ -50,7 +55,7 @@ def train(
     member = join(state)
     feeder = streams.shared(made, member.inputs) if isinstance(member, Member) else streams.alone(made)
     try:
-        _Loop(member, feeder, gradients, apply).run()
+        _Loop(member, feeder, gradients, apply, like).run()
     finally:
         if isinstance(member, Member):
             member.part()
@@ -63,12 +68,12 @@ def train(
 class _Loop:
     def __init__(
         self, member: Member | Alone, feeder: Feeder, gradients: Callable[[Columns], Sequence[Array]],
-        apply: Callable[[Summed], None],
+        apply: Callable[[Summed], None], like: Sequence[Array] | None = None,
     ) -> None:  # fmt: skip
         self._member, self._feeder, self._gradients, self._apply = member, feeder, gradients, apply
         self._batches: Iterator[Columns] | None = None
         self._given: Ticket | None = None  # counted; whether it is in the state is known with the next sum
-        self._nothing: list[Array] | None = None
+        self._nothing = [np.zeros_like(one) for one in like] if like is not None else None
         self._idle = False  # the last sum was of nothing
 
     def run(self) -> None:
@@ -80,12 +85,30 @@ class _Loop:
                     self._leave(self._member)
                 ticket, batch = self._next()
                 if batch is None and feeder.exhausted and self._given is None:
+                    self._end()
                     return
                 arrays = self._arrays(batch)
                 if arrays is not None:
                     self._sum(arrays, ticket, batch)
         finally:
             feeder.release()
+
+    def _end(self) -> None:
+        """All is trained. Who has not summed yet takes the state of those who are there."""
+        member = self._member
+        if not isinstance(member, Member):
+            return
+        if member.step < 0 and self._nothing is not None and member.size:
+            self._apply_if(member.sum(self._nothing, 0, last=True))
+        if member.step < 0 and member.identity.role == "chief":
+            raise DeepRecError(
+                "all records are trained, and this process, which came late, has not got the model of the others: give "
+                "train(like=...), arrays as gradients() gives them; nothing is to be saved here"
+            )
+
+    def _apply_if(self, summed: Summed) -> None:
+        if summed.weight:
+            self._apply(summed)
 
     def _leave(self, member: Member) -> NoReturn:
         """After what became of the last step is known: else its records would be trained again."""
@@ -107,7 +130,8 @@ class _Loop:
         if feeder.restart_needed or self._batches is None:
             feeder.renew()
             self._batches = feeder.batches()
-        seconds = IDLE_SECONDS if self._idle else 0.0 if feeder.drained else WAIT_SECONDS
+        drained = feeder.drained and self._nothing is not None  # else there is nothing to do meanwhile
+        seconds = IDLE_SECONDS if self._idle else 0.0 if drained else WAIT_SECONDS
         ticket = feeder.begin(1, seconds)
         if ticket is None:
             return None, None
@@ -137,8 +161,7 @@ class _Loop:
             else:
                 self._batches = None  # it is in nobody's state: it is given again
         self._idle = not summed.weight
-        if summed.weight:
-            self._apply(summed)
+        self._apply_if(summed)
 
 
 def _records(batch: Columns) -> int:

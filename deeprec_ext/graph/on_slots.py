@@ -6,8 +6,8 @@ PS. So a session for another view is a copy with other device names.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -53,7 +53,8 @@ class OnSlots:
         )
         self._optimising = threading.Lock()
         self._asked: OrderedDict[Run, None] = OrderedDict()
-        self._optimised: OrderedDict[Run, Optimised] = OrderedDict()
+        self._optimised: dict[Run, Optimised] = {}
+        self._uses, self._used = itertools.count(1), dict[Run, int]()
         self._report: Report | None = None
         self._most = 0  # operations of the run that it is of
 
@@ -106,9 +107,10 @@ class OnSlots:
 
     def known(self, run: Run) -> Optimised | None:
         """What the optimiser has made of the run; None: nothing, or it was not asked yet. Never slow."""
-        with contextlib.suppress(KeyError):  # what nobody asks for any more is forgotten first
-            self._optimised.move_to_end(run)
-        return self._optimised.get(run)
+        found = self._optimised.get(run)
+        if found is not None:
+            self._used[run] = next(self._uses)
+        return found
 
     def is_asked(self, run: Run) -> bool:
         """Whether the optimiser was asked of it, whatever it said."""
@@ -136,10 +138,14 @@ class OnSlots:
                 found = self._ask(index, run, options, usually)
                 if isinstance(found, Optimised):
                     self._optimised[run] = found
+                    self._used[run] = next(self._uses)
                 self._asked[run] = None
-                for known, most in ((self._optimised, OPTIMISED_MAX), (self._asked, ASKED_MAX)):
-                    while len(known) > most:
-                        known.popitem(last=False)
+                while len(self._optimised) > OPTIMISED_MAX:  # what nobody asks for any more is forgotten first
+                    oldest = min(self._optimised, key=lambda one: self._used.get(one, 0))
+                    del self._optimised[oldest]
+                    self._used.pop(oldest, None)
+                while len(self._asked) > ASKED_MAX:
+                    self._asked.popitem(last=False)
 
     def _ask(self, index: GraphIndex, run: Run, options: GraphOptions, usually: Usually) -> Optimised | str:
         began = time.perf_counter()

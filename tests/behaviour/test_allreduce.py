@@ -122,6 +122,18 @@ def test_each_record_is_trained_once_an_epoch_while_workers_come_and_go(begin):
     assert data["trained"] == 40_000 and data["repeated"] == data["lost"] == 0, data
 
 
+def test_who_gets_no_records_takes_part_and_has_what_the_others_have(begin):
+    """One shard for three workers: two have never a batch, and end well, with the model."""
+    job = begin(
+        "--strategy", "allreduce", "--workers", "2",
+        command=(*COUNTED, "--records", "96", "--batch", "4", "--epochs", "3", "--seconds", "0.2"),
+    )  # fmt: skip
+    assert job.end() == 0, job.output
+    check(job, every=False)
+    found = counts(job)
+    assert len(found) == 3 and all((one == 3).all() for one in found)
+
+
 def test_what_a_worker_that_dies_had_is_trained_by_others(begin):
     """What it had trained and not told yet is trained twice, and none is left out."""
     job = begin("--strategy", "allreduce", "--workers", "2", command=COUNTED)
@@ -167,7 +179,7 @@ def test_the_aimaster_dies_and_nobody_waits_for_it(begin, tmp_path):
 
 def test_who_sums_nothing_is_told_so(begin):
     job = begin("--strategy", "allreduce", "--workers", "1", command=(*SUMS, "--never"))
-    assert job.end() == 2
+    assert job.end() == 1
     assert "allreduce.join" in job.output
 
 

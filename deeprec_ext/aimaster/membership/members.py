@@ -64,7 +64,8 @@ class Member:
     examples: Count = field(default_factory=lambda: Count(EXAMPLES_PER_SECOND_MAX))
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
-    ring: str = ""  # in a job without PS: where others reach it; empty: it cannot sum yet
+    ring: str = ""  # in a job without PS: where others reach it; empty: it cannot sum yet, or any more
+    parted: bool = False  # it sums no more
     host: str = ""
     machine: str = ""  # the same for all that run on one kernel
     machine_kind: str = ""  # as `gazer.host.machine` there tells; empty: not known
@@ -278,7 +279,7 @@ class Members:
         late = []
         for member in self._members.values():
             settings = self._settings
-            short = member.role == pb.PS or self._in_step
+            short = member.role == pb.PS or (self._in_step and member.is_trainer)
             limit = settings.ps_heartbeat_limit_seconds if short else settings.worker_heartbeat_limit_seconds
             if member.admitted and not member.said_goodbye and now - member.seen > max(least, share * limit):
                 late.append((member, now - member.seen, limit))

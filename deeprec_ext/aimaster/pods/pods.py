@@ -38,6 +38,12 @@ NOTHING_TRAINED = pb.Notice(
 )  # fmt: skip
 
 
+NOBODY_SUMS = (
+    "the script ended without having summed anything: with --strategy allreduce it calls deeprec_ext.allreduce.join(state), "
+    "and in each step sum(gradients), or allreduce.train; else every worker trains a model of its own"
+)
+
+
 class Pods:
     def __init__(self, job: Job, backend: PodBackend, failover: Failover) -> None:
         self._job, self.backend, self._failover = job, backend, failover
@@ -256,6 +262,9 @@ class Pods:
         if not job.ending and not job.cluster.live and not job.members.step and not job.notices.all:
             job.notices.add("chief-0", NOTHING_TRAINED)
         if job.ending:
+            return
+        if job.spec.sums and not job.cluster.live:
+            job.end("failed", NOBODY_SUMS)
             return
         job.end("finishing")
         self._failover.abort("the job has ended")

@@ -25,11 +25,17 @@ log = logging.getLogger(__name__)
 NOT_FINITE = "not_finite"
 TEXT_MAX = 2000
 METRICS_MAX = 1000
-NAMED_MAX, PATH_SHOWN = 5, 500
+NAMED_MAX, PATH_SHOWN, HOST_MAX = 5, 500, 253
 AGE_GRACE_SECONDS = 3600.0
 """A store that was lost makes a job seem younger than it is."""
 OF_PS = frozenset({"hello", "heartbeat", "ack", "backup", "gazer"})
 """What a PS has to say. All else is of scripts, which it has none of."""
+
+
+def _is_place(address: str) -> bool:
+    """Whether it is a host and a port."""
+    host, _, port = address.rpartition(":")
+    return 0 < len(host) <= HOST_MAX and len(port) <= 5 and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 class Inbox:
@@ -215,14 +221,22 @@ class Inbox:
         if not job.spec.sums or not member.is_trainer:
             job.suspects.note(member, "it tells of a ring, which trainers of a job without PS have alone")
             return
-        if member.ring != ring.address:
-            member.ring = ring.address
+        if (
+            ring.address
+            and ring.address != member.ring
+            and (member.ring or member.parted or not _is_place(ring.address))
+        ):
+            job.suspects.note(member, f"it cannot be reached at {ring.address[:PATH_SHOWN]!r}, or at two places")
+            return
+        if (member.ring, member.parted) != (ring.address, not ring.address):
+            member.ring, member.parted = ring.address, not ring.address
             if ring.address and not job.cluster.live:
                 job.ledger.model_is_live()
                 job.event("model_live", member.name, step=0, generation=job.cluster.generation)
-                self._advance(live=True)
+                job.set_cluster(dataclasses.replace(job.cluster, live=True))
             job.publish_soon()
-        if ring.lost and ring.lost == job.cluster.epoch:
+        there = {worker.incarnation for worker in job.workers()}
+        if ring.lost and ring.lost == job.cluster.epoch and member.incarnation in there:
             job.event("ring_lost", member.name, lost=ring.lost, why=ring.trouble)
             job.ring_lost()
 

@@ -56,6 +56,7 @@ class WorkerChange:
                 job.commander.send(member.outbox, leave=pb.Leave(reason=f"scaling {self._run.scaling.id}"))
 
         def parted() -> bool:
-            return not any(member.ring for name in drained if (member := job.members.get(name)) is not None)
+            there = [member for name in drained if (member := job.members.get(name)) is not None]
+            return all(member.parted or member.said_goodbye for member in there)
 
         await job.changed.until(parted, PART_SECONDS)

@@ -37,8 +37,9 @@ PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
 square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
 
 
-RING_AGAIN_SECONDS = (0.1, 5.0)
-"""First and longest wait before a ring of the same members is made anew: one of them may be about to be missed."""
+RING_AGAIN_SECONDS, RINGS_LOST_MAX, RING_LIVED_SECONDS = 0.05, 6, 60.0
+"""Before a ring of the same members is made anew: one of them may be about to be missed. Twice as long each time, up to so many
+times, where the one before has not lived for so long."""
 
 RING_SECRET_BYTES = 32
 FAILURE_MAX = 500
@@ -90,7 +91,9 @@ class JobState:
         self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
         self._failed: dict[str, int] = {}  # what has failed at somebody's message -> how often
         self._published: object = None
-        self._ring_lost, self._rings_lost = False, 0  # of the present view; one after the other, of the same members
+        self._ring_lost, self._rings_lost = False, 0  # of the present view; one soon after the other
+        self._ring_since = -RING_LIVED_SECONDS  # monotonic: of the present view
+        self._has_model: frozenset[str] = frozenset()  # incarnations of the last view that had any
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:
             store.put(started=self.clock.wall(), job=spec.name, slots=spec.slots)
@@ -213,12 +216,22 @@ class JobState:
             return
         view = self.view()
         self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
-        self._published = self._membership()
+        self._published, self._ring_lost, self._ring_since = self._membership(), False, self.clock.monotonic()
+        if self.spec.sums and view.workers:
+            self._tell_new_model({worker.incarnation for worker in view.workers})
         message = pb.MasterMessage(aimaster_incarnation=self.incarnation, publish=pb.Publish(view=view))
         wire = message.SerializeToString()  # once, not once per agent
         for member in self.members:
             if member.admitted and member.name not in without:
                 member.outbox.put(wire, "publish")
+
+    def _tell_new_model(self, there: set[str]) -> None:
+        if self._has_model and not self._has_model & there:
+            self.event(
+                "warning", text="nobody is there any more who had the model: it begins with what the script has, and records "
+                "go on where they were; begin the job anew to train it on all of them"
+            )  # fmt: skip
+        self._has_model = frozenset(there)
 
     def advance(self, **changes: Any) -> None:
         """A new epoch with these changes, published at once."""
@@ -246,10 +259,9 @@ class JobState:
             return
         changed = self._membership() != self._published
         if self._ring_lost and not changed:  # the same members once more: perhaps one is about to be missed
-            await asyncio.sleep(min(RING_AGAIN_SECONDS[1], RING_AGAIN_SECONDS[0] * 2**self._rings_lost))
-            self._rings_lost += 1
-        elif changed:
-            self._rings_lost = 0
+            lived = self.clock.monotonic() - self._ring_since
+            self._rings_lost = 0 if lived > RING_LIVED_SECONDS else min(self._rings_lost + 1, RINGS_LOST_MAX)
+            await asyncio.sleep(RING_AGAIN_SECONDS * 2**self._rings_lost)
         if (
             self.cluster.formed
             and not self.lock.held(Hold.VIEWS)

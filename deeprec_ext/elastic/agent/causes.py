@@ -18,6 +18,7 @@ COMPILING = "compiling a run"
 INPUT = "waiting for input"
 SAVING = "writing a checkpoint"
 STEP = "in TensorFlow's steps"
+SUM = "in a sum with the others"
 SCRIPT = "the script's own code, hooks among it"
 OUTSIDE = "waiting outside of TensorFlow, for the interpreter, the disk or the processor"
 

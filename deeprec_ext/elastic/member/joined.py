@@ -26,10 +26,6 @@ NO_DOOR = (
     "{} has no door to --strategy allreduce yet, and each worker would train a model of its own: train with PS (leave out "
     "--strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state) and sum(gradients) in each step"
 )
-NOBODY_SUMS = (
-    "the script ends without having summed anything: with --strategy allreduce it calls deeprec_ext.allreduce.join(state) and, "
-    "in each step, sum(gradients); else every worker would train a model of its own"
-)
 
 _lock = threading.Lock()
 _member: Member | None = None
@@ -74,12 +70,18 @@ def join(state: State) -> Member | Alone:
             raise UsageError("this process has joined already: a member sums for a whole script")
         if not env.is_elastic_process():
             return Alone()
+        if env.role() == "evaluator":
+            raise UsageError("an evaluator trains nothing: it has nobody to sum with")
         if not env.sums():
             raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
         env.claim_ownership()
         _setup_logging()
         member = Member(state)
-        member.start()
+        try:
+            member.start()
+        except BaseException:
+            member.close()
+            raise
         SCRIPT.running()
         _member = member
         return member
@@ -136,8 +138,5 @@ def _at_last() -> None:
         limit, UNKNOWN_EXIT_CODE if code is None else code,
         f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
     )  # fmt: skip
-    summed = _member is not None and (_member.clock.steps > 0 or _member.leaving.is_set())
-    if code == 0 and not summed and env.role() != "evaluator":
-        _give_up(NOBODY_SUMS)
     if _member is not None:
         _member.finish(code, SCRIPT.error)

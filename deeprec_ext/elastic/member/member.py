@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -14,11 +15,13 @@ from deeprec_ext.allreduce.meeting import Listener
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.summing import State, Summed, Summing
 from deeprec_ext.elastic.agent.agent import Agent, Identity
+from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
 from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.member.views import LeaveError, Views
+from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -41,11 +44,15 @@ class Member:
         self.agent = Agent(self.identity, self)
         self.inputs = Inputs(self.agent, self.leaving)
         host, _, port = (env.address() or "127.0.0.1:0").rpartition(":")
-        self._listener = Listener(host, int(port))
+        try:
+            self._listener = Listener(host, int(port))
+        except (OSError, ValueError) as error:
+            raise DeepRecError(f"nobody could reach this member at {host}:{port}: {error}") from error
         self._address = f"{host}:{self._listener.port}"
         self._views = Views(self.identity.name, self.identity.public, self._lost)
         self._summing = Summing(self._listener, self._views, state)
         self._says_ready = False
+        self._parted = False
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
         self._told_epoch = 0
@@ -72,16 +79,22 @@ class Member:
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
         With the first one this process takes part: whoever has computed its first step keeps nobody waiting. Raises
-        LeaveError, which is a SystemExit, where this process is scaled away; unless it is the `last` one, after which the
-        caller leaves by himself: so it hears what became of the one before.
+        LeaveError, which is a SystemExit (so call it in the main thread), where this process is scaled away; unless it is the
+        `last` one, after which the caller leaves by himself: so it hears what became of the one before.
         """
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"a weight of {weight}: a number of records, or another that is 0 or more")
+        if self._parted:
+            raise UsageError("this process has left the sums for good")
         if self.leaving.is_set() and not last:
             self.leave()
         if not self._says_ready:
             self._says_ready = True
             self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
-        summed = self._summing.sum(arrays, weight)
-        self._weight += weight
+        with causes.during(SUM):
+            summed = self._summing.sum(arrays, weight)
+        self._weight += weight * summed.counted
+        self.clock.examples_per_step = int(weight)
         self.clock.completed(summed.step)
         epoch = self._views.newest.epoch
         if self.clock.step_epoch != epoch:
@@ -97,9 +110,13 @@ class Member:
     def part(self) -> None:
         """It sums no more, and nobody is to wait for it; its script may go on. Can be called again."""
         self._summing.close()
-        if self._says_ready:
-            self._says_ready = False
+        if not self._parted:
+            self._parted = True
             self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+
+    def close(self) -> None:
+        """Of one that was not let in."""
+        self._listener.close()
 
     def report_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.agent.send(
@@ -152,10 +169,11 @@ class Member:
 
     def beat(self) -> pb.Heartbeat:
         self._pauses()
-        steps, _ = self.clock.rates()
+        steps, examples = self.clock.rates()
         return pb.Heartbeat(
             step=self.clock.global_step,
             steps_per_second=steps,
+            examples_per_second=examples,
             step_seconds=self.clock.median_step_seconds(),
             training=self.clock.steps > 0,
             examples=int(self._weight),

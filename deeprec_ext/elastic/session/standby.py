@@ -18,6 +18,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
@@ -44,8 +45,8 @@ EARLY_SECONDS = 5.0
 """So much is spent on standby sessions before the delay after a change is over; the first one is made however long it takes."""
 
 
-FAILED_MAX = 100
-"""Sessions that could not be made, remembered until the PS change."""
+FAILED_SECONDS = 300.0
+"""After which a session that could not be made is tried again; and when the PS have changed."""
 
 
 class _Pool(Protocol):
@@ -85,7 +86,7 @@ class Standby:
         self._placed_at = self._awake_at = 0.0
         self._back_until = self._back_again = 0.0  # until when it stands back, and from when on it may once more
         self._early_spent = 0.0  # seconds, since the PS have changed
-        self._failed: list[tuple[int, Any]] = []  # pools, by id, and what could not be made for them since then
+        self._failed: list[tuple[Any, Any, float]] = []  # references to pools, what could not be made for them, when
 
     def placed(self) -> None:
         """The PS have changed just now. (Not trainers: where they come and go all the time it would never be done.)"""
@@ -149,7 +150,7 @@ class Standby:
             (pool, one)
             for one in wanted
             for pool in pools
-            if not pool.has_standby(one) and (id(pool), one) not in self._failed
+            if not pool.has_standby(one) and not self._has_failed(pool, one)
         )
         pool, one = next(missing, (None, None))
         if pool is None:
@@ -162,8 +163,14 @@ class Standby:
             raise
         except Exception as error:  # of one loss: the others are prepared for all the same
             log.warning("a session could not be prepared in advance: %s", one_line(error))
-            self._failed = [*self._failed[-FAILED_MAX:], (id(pool), one)]
+            self._failed.append((weakref.ref(pool), one, time.monotonic()))
         return True
+
+    def _has_failed(self, pool: _Pool, one: Any) -> bool:
+        """Lately."""
+        late = time.monotonic() - FAILED_SECONDS
+        self._failed = [failed for failed in self._failed if failed[0]() is not None and failed[2] > late]
+        return any(failed[0]() is pool and failed[1] == one for failed in self._failed)
 
     def _after(self, seconds: float) -> None:
         now = time.monotonic()

@@ -51,15 +51,9 @@ def main() -> None:
             file.write(f"{summed.step} {zlib.crc32(model.counts.tobytes())} {summed.weight:g} {time.time():.4f}\n")
 
         allreduce.train(
-            model,
-            gradients,
-            apply,
-            arguments.records,
-            arguments.batch,
-            arguments.epochs,
-            reader="range",
-            shard_records=96,
-        )
+            model, gradients, apply, arguments.records, arguments.batch, arguments.epochs, reader="range",
+            shard_records=96, like=[model.counts],
+        )  # fmt: skip
     np.save(place / f"{name}.{os.getpid()}.npy", model.counts)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -42,6 +44,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.never:
         return
+    subprocess.run([sys.executable, "-c", "print('a child of the script ends')"], check=True)  # and is no role
     name = f"{env.role()}-{env.index()}"
     place = Path(env.workdir() or ".") / "sums"
     place.mkdir(exist_ok=True)

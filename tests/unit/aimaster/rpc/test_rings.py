@@ -104,6 +104,46 @@ def test_a_ring_that_is_lost_is_made_again_of_the_same_members(tmp_path):
     play(tmp_path, scenario)
 
 
+def test_who_is_at_two_places_or_at_none_is_in_no_ring(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF)
+        for address in ("nonsense", "h:x", ":7", "h:0", "h:70000", f"{'h' * 300}:7"):
+            await it.agent(ONE).say(ring=pb.Ring(address=address))
+        await it.until(lambda: it.master.job.suspects.of(ONE).count("cannot be reached") > 0)
+        await ready(it, ONE)
+        epoch = it.agent(CHIEF).view.epoch
+        for number in range(20):
+            await it.agent(ONE).say(ring=pb.Ring(address=f"elsewhere:{number + 1}"))
+        await asyncio.sleep(0.4)
+        assert seen(it) == [(CHIEF, "chief-0:7"), (ONE, "worker-0:7")] and it.agent(CHIEF).view.epoch == epoch
+
+    play(tmp_path, scenario)
+
+
+def test_who_sums_no_more_is_in_no_view_and_does_not_come_back(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        await it.agent(ONE).say(ring=pb.Ring())
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
+        await it.agent(ONE).say(ring=pb.Ring(address="worker-0:7", lost=it.agent(CHIEF).view.epoch))
+        await asyncio.sleep(0.4)
+        assert seen(it) == [(CHIEF, "chief-0:7")]
+
+    play(tmp_path, scenario)
+
+
+def test_it_is_told_where_nobody_is_left_who_has_the_model(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF)
+        await it.backend.kill(CHIEF)
+        await it.until(lambda: CHIEF in it.master.job.members.trainers())
+        await ready(it, CHIEF)
+        lines = (it.spec.workdir / "events.jsonl").read_text()
+        assert "nobody is there any more who had the model" in lines
+
+    play(tmp_path, scenario, workers=0)
+
+
 def test_an_aimaster_that_comes_back_leaves_nobody_out_who_is_on_its_way(tmp_path):
     async def scenario(it: World) -> None:
         await ready(it, CHIEF, ONE)
