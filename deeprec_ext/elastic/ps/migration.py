@@ -4,8 +4,8 @@ ARM makes the target variables and the bitmaps of dirty rows and compiles every 
 Each round of DIRTY takes the rows that were marked meanwhile (`collector` says why none is missed). When training stands
 still one more round (FINAL) and the dense variables complete the copy.
 
-Nothing but TensorFlow's own transport is on the wire: reads on the source's device, writes on the target's. What one run takes
-from a source travels as one tensor of each type (`parcels`).
+Nothing but TensorFlow's own transport is on the wire: reads on the source's device, writes on the target's. What a refresh
+of a backup takes from a source travels as one tensor of each type (`parcels`), and so do dense variables in a change of PS.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ log = logging.getLogger("deeprec_ext")
 
 DIRTY_ROUND_BYTES = 256 << 20
 """Most memory that one round of dirty rows takes on each side, over all tables: twice what travels."""
+
+MOVE = "move"
+"""The reader (`collector.READERS`) of a change of PS; the others keep backups up to date."""
 
 FINAL_ROUNDS_MAX = 1000
 """Rounds of FINAL_COPY; training stands still, so the dirty rows only become fewer."""
@@ -82,7 +85,7 @@ class Mover:
 
     def __init__(
         self, target: str, own_task: int, ps: dict[int, str], moves: Sequence[pb.Move], chunk_bytes: int, *,
-        reader: str = "move", suffix: str = "", timeout_seconds: float = 0.0,
+        reader: str = MOVE, suffix: str = "", timeout_seconds: float = 0.0,
         touched: Callable[[int, int], None] = lambda slot, rows: None,
     ) -> None:  # fmt: skip
         self._own = own_task
@@ -209,7 +212,12 @@ class Mover:
         packed, copies = self._packed(ops, counts), []
         for source, some in groups.items():
             sent = [one for ids, _, rows in some for one in (ids, *rows)]
-            arrived = iter(together(ops, sent, ps_device(source), ps_device(self._own), packed[source]))
+            # Before a change there are tens of megabytes of them: joined and split in one thread each they come later.
+            arrived = iter(
+                [one.tensor for one in sent]
+                if self._reader == MOVE
+                else together(ops, sent, ps_device(source), ps_device(self._own), packed[source])
+            )
             for ids, group, _ in some:
                 where = next(arrived)
                 copies += [pair.target.scatter(where, next(arrived), index=ids.dtype) for pair in group]
