@@ -96,11 +96,14 @@ class _Loop:
     def _end(self) -> None:
         """All is trained. Who has not summed yet takes the state of those who are there."""
         member = self._member
-        if not isinstance(member, Member):
+        if not isinstance(member, Member) or member.step >= 0:
             return
-        if member.step < 0 and self._nothing is not None and member.size:
-            self._apply_if(member.sum(self._nothing, 0, last=True))
-        if member.step < 0 and member.identity.role == "chief":
+        began = True
+        if self._nothing is not None and member.size:
+            summed = member.sum(self._nothing, 0, last=True)
+            self._apply_if(summed)
+            began = summed.step == 1  # by itself: the others have left meanwhile
+        if began and member.identity.role == "chief":
             raise DeepRecError(
                 "all records are trained, and this process, which came late, has not got the model of the others: give "
                 "train(like=...), arrays as gradients() gives them; nothing is to be saved here"
