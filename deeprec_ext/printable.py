@@ -55,6 +55,17 @@ class SurvivedFormatter(LineFormatter):
         return "".join(f"| {line}" for line in super().formatException(ei).splitlines(keepends=True))
 
 
+def setup_logging() -> None:
+    """Our lines go to stderr, once, whatever the user's logging is."""
+    log = logging.getLogger("deeprec_ext")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
 class SafeStream:
     """A text stream whose lines are printable; what else is asked of it, the stream behind it is asked."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -18,7 +19,7 @@ from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guar
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.options import Settings
-from deeprec_ext.printable import SurvivedFormatter
+from deeprec_ext.printable import setup_logging
 
 log = logging.getLogger("deeprec_ext")
 
@@ -35,7 +36,6 @@ def install() -> None:
     """Before the script begins."""
     os.environ.pop("TF_CONFIG", None)  # there is no cluster of TensorFlow servers
     SCRIPT.watch()
-    SCRIPT.at_last(_at_last)
 
 
 class Alone:
@@ -75,7 +75,7 @@ def join(state: State) -> Member | Alone:
         if not env.sums():
             raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
         env.claim_ownership()
-        _setup_logging()
+        setup_logging()
         member = Member(state)
         try:
             member.start()
@@ -83,6 +83,7 @@ def join(state: State) -> Member | Alone:
             member.close()
             raise
         SCRIPT.running()
+        SCRIPT.at_last(functools.partial(_at_last, member))
         _member = member
         return member
 
@@ -111,15 +112,6 @@ def _give_up(reason: str) -> NoReturn:
     os._exit(2)
 
 
-def _setup_logging() -> None:
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-
-
 class _Nothing:
     """The state of a script that has none to share."""
 
@@ -130,7 +122,7 @@ class _Nothing:
         pass
 
 
-def _at_last() -> None:
+def _at_last(one: Member) -> None:
     """The script has ended. From here on nobody waits for long."""
     code = SCRIPT.exit_code
     limit = Settings.end_limit_seconds
@@ -138,5 +130,4 @@ def _at_last() -> None:
         limit, UNKNOWN_EXIT_CODE if code is None else code,
         f"deeprec-ext: this process is ended: it lives {limit:g} s after the end of its script",
     )  # fmt: skip
-    if _member is not None:
-        _member.finish(code, SCRIPT.error)
+    one.finish(code, SCRIPT.error)

@@ -38,7 +38,6 @@ class Member:
 
     def __init__(self, state: State) -> None:
         self.identity = Identity.of_this_process("")
-        self.pid = os.getpid()
         self.clock = StepClock()
         self.leaving = threading.Event()
         self.agent = Agent(self.identity, self)
@@ -55,7 +54,6 @@ class Member:
         self._parted = False
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
-        self._told_epoch = 0
         self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
         self._table: Table = {"leave": self._leave}
 

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     import tensorflow as tf
 
     from deeprec_ext.elastic.ps.parameter_server import ParameterServer
-    from deeprec_ext.elastic.runtime.starting import setup_logging
+    from deeprec_ext.printable import setup_logging
 
     setup_logging()
     for library in options.load:

@@ -1,17 +1,13 @@
-"""What every process of a job begins with, PS and trainers alike: its log lines and its TensorFlow server."""
+"""What every process of a job with PS begins with, PS and trainers alike: its TensorFlow server."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from deeprec_ext import env
 from deeprec_ext.elastic.runtime.ops import Ops, Program
 from deeprec_ext.elastic.runtime.view import elastic_config
-from deeprec_ext.printable import SurvivedFormatter
 from deeprec_ext.tf_private.servers import original_server_class
-
-log = logging.getLogger("deeprec_ext")
 
 
 def start_server() -> tuple[object, str]:
@@ -32,13 +28,3 @@ def _start_threads(target: str, address: str) -> None:
     ops = Ops()
     with contextlib.closing(Program(target, elastic_config({0: address}))) as program:
         program.run(ops, [ops.add("NoOp", device="/job:ps/task:0")])
-
-
-def setup_logging() -> None:
-    """Our lines go to stderr, once, whatever the user's logging is."""
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(SurvivedFormatter("%(asctime)s deeprec_ext: %(message)s", "%H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False

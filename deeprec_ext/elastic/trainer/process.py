@@ -18,9 +18,10 @@ from deeprec_ext import env
 from deeprec_ext.elastic.agent import background, script_end
 from deeprec_ext.elastic.agent.agent import Identity
 from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
-from deeprec_ext.elastic.runtime.starting import setup_logging, start_server
+from deeprec_ext.elastic.runtime.starting import start_server
 from deeprec_ext.elastic.trainer.trainer import Trainer
 from deeprec_ext.elastic.trainer.unopened import text_of_script, why_no_session
+from deeprec_ext.printable import setup_logging
 
 log = logging.getLogger("deeprec_ext")
 
