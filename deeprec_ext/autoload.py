@@ -48,6 +48,7 @@ def install() -> bool:
         return False
     _installed = True
     if env.sums():
+        _draw_alike()  # before anything here imports NumPy
         joined = importlib.import_module("deeprec_ext.elastic.member.joined")
         doors = importlib.import_module("deeprec_ext.elastic.member.doors")
         joined.install()
@@ -68,9 +69,13 @@ def install() -> bool:
     for name in _WATCHED:
         if name in sys.modules:
             _apply(sys.modules[name])
+    _draw_alike()
+    return True
+
+
+def _draw_alike() -> None:
     if alike.MODULE not in sys.modules and alike.is_wanted(facts_of_command(own_command())):
         sys.meta_path.insert(0, _AfterImport((alike.MODULE,), lambda module: alike.ALIKE.begin(module, env.job())))
-    return True
 
 
 def become_server() -> NoReturn:

@@ -15,8 +15,9 @@ import json
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,6 +85,7 @@ class Summed:
       weight: of all together; step: its number, from 1; counted: whether what this member gave is in it.
       followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
         left out, and the others have summed that step again. So what was trained is known when the next sum is there.
+      unanimous: whether all members voted for what they vote on.
     """
 
     arrays: list[Array]
@@ -91,6 +93,11 @@ class Summed:
     step: int
     counted: bool
     followed: bool
+    unanimous: bool = False
+
+
+_TAIL = 4
+"""Numbers behind those that are summed: the weight, members, votes, and who asks that all have what it has."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,11 @@ class _Result:
     step: int
     number: int  # of the generation that summed it
     before: int  # of the one that summed the step before
+
+    @property
+    def kept(self) -> int:
+        """Numbers that another member may be given; 0: it has to be given the state instead."""
+        return self.flat.size if self.flat.size and not self.flat[-1] else 0
 
 
 class Summing:
@@ -124,7 +136,10 @@ class Summing:
         """The last one whose sum is here; 0 before the first, -1 before this member has any state."""
         return self._last.step if self._last is not None else -1
 
-    def sum(self, arrays: Sequence[Array], weight: float) -> Summed:
+    def sum(
+        self, arrays: Sequence[Array], weight: float, vote: bool = False, leads: bool = False,
+        entered: Callable[[], None] = lambda: None,
+    ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
 
         What a newcomer gives does not count, for it was computed with another state.
@@ -132,31 +147,70 @@ class Summing:
         Args:
           arrays: of float32 or float64, alike on all members and in all steps; they stay as they are.
           weight: of what is given, for example its number of records.
+          vote: for whatever all members vote on; it counts whatever the weight.
+          leads: all have this member's state before they hear of the sum.
+          entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something it
+            gives up the sum, and not the generation.
 
         Raises ProtocolError where this member's arrays or state are not like the others'.
         """
         if {one.dtype for one in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
             raise ValueError(f"sums are of float32 or of float64, not of {sorted({str(one.dtype) for one in arrays})}")
-        size = sum(one.size for one in arrays) + 1
-        if self._last is not None and self._last.flat.size not in (0, size):
-            raise ProtocolError(f"{size - 1} numbers are summed, and {self._last.flat.size - 1} in the step before")
+        size = sum(one.size for one in arrays)
+        if self._last is not None and self._last.flat.size not in (0, size + _TAIL):
+            raise ProtocolError(f"{size} numbers are summed, and {self._last.flat.size - _TAIL} in the step before")
+        self._begin()
+        while True:
+            before, number = self._ring, self._number
+            with self._giving_up():
+                if (result := self._enter(arrays)) is not None:
+                    return self._had(result, arrays)
+            if self._ring is None:
+                continue
+            if self._ring is not before or self._number != number:
+                entered()
+            with self._giving_up():
+                result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads)
+                return self._had(result, arrays)
+
+    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+        """Of a member that has nothing to sum at the moment: where another generation has begun it enters that with the others,
+        who may want a result or the state of it. Returns a sum that it has missed, None if there is none.
+
+        Args:
+          arrays: as of `sum`.
+        """
+        self._begin()
+        with self._giving_up():
+            result = self._enter(arrays)
+            return self._had(result, arrays) if result is not None else None
+        return None
+
+    def anew(self) -> None:
+        """Other arrays are summed from now on."""
+        if self._last is not None:
+            self._last = replace(self._last, flat=np.empty(0))
+
+    def _begin(self) -> None:
         self._gave_in.clear()
         self._is_new, self._followed = self._last is None, True
-        while True:
-            try:
-                result = self._enter(arrays)
-                if result is None:
-                    result = self._summed(arrays, 0.0 if self._is_new else weight)
-            except LostError as error:
-                self._leave(str(error))
-            except BaseException as error:  # the others are not to wait for what does not come
-                self._leave(type(error).__name__)
-                raise
-            else:
-                self._last = result
-                if not self._ways or self._ways[-1][1] != result.number:
-                    self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
-                return self._given(result, arrays)
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """The ring, where it is lost or this member fails: the others are not to wait for what does not come."""
+        try:
+            yield
+        except LostError as error:
+            self._leave(str(error))
+        except BaseException as error:
+            self._leave(type(error).__name__)
+            raise
+
+    def _had(self, result: _Result, arrays: Sequence[Array]) -> Summed:
+        self._last = result
+        if not self._ways or self._ways[-1][1] != result.number:
+            self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
+        return self._given(result, arrays)
 
     def close(self) -> None:
         """The others get what they still need of this member, and go on without it."""
@@ -166,7 +220,7 @@ class Summing:
 
     # ------------------------------------------------------------------------------------------------ sums
 
-    def _summed(self, arrays: Sequence[Array], weight: float) -> _Result:
+    def _summed(self, arrays: Sequence[Array], weight: float, vote: bool, leads: bool) -> _Result:
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat, at = self._room(arrays), 0
@@ -176,23 +230,37 @@ class Summing:
             else:
                 flat[at : at + one.size] = 0  # and not 0 times what may be no number
             at += one.size
-        flat[at] = weight
+        flat[at:] = weight, 1, vote, leads
         if not self._is_new:
             self._gave_in.add(self._number)
         ring.sum(flat)
+        if flat[-1]:
+            self._level(ring, leads)
         return _Result(flat, last.step + 1, self._number, last.number)
 
     def _given(self, result: _Result, arrays: Sequence[Array]) -> Summed:
         found: list[Array] = []
-        total, at = float(result.flat[-1]), 0
+        at = 0
+        total, members, votes, _ = map(float, result.flat[-_TAIL:])
         for one in arrays:
             part = result.flat[at : at + one.size].reshape(one.shape)
             found.append(np.divide(part, total) if total else np.zeros_like(part))
             at += one.size
-        return Summed(found, total, result.step, result.number in self._gave_in, self._followed)
+        counted = result.number in self._gave_in
+        return Summed(found, total, result.step, counted, self._followed, votes == members)
+
+    def _level(self, ring: Ring, leads: bool) -> None:
+        """All have the state of the first that leads."""
+        check = zlib.crc32(b"")
+        for one in self._state.take():
+            check = zlib.crc32(_bytes(np.ascontiguousarray(one)), check)
+        told = [json.loads(one) for one in ring.gather(json.dumps((leads, check)).encode())]
+        source = next(rank for rank, (leads, _) in enumerate(told) if leads)
+        if any(one[1] != told[source][1] for one in told):
+            self._hand_on_state(ring, source, takes=check != told[source][1])
 
     def _room(self, arrays: Sequence[Array]) -> Array:
-        size, dtype = sum(one.size for one in arrays) + 1, arrays[0].dtype
+        size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
         last = self._last.flat if self._last is not None else None
         self._rooms = [one for one in self._rooms if (one.size, one.dtype) == (size, dtype)]
         for one in self._rooms:
@@ -233,7 +301,7 @@ class Summing:
     def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
         kind, last = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays]).encode()), self._last
-        mine = (last.step, last.number, last.before, last.flat.size) if last is not None else (-1, -1, -1, 0)
+        mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
         told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind)).encode())]
         best = max(told, key=lambda one: one[:4])  # the first of them
         if kind != best[4]:

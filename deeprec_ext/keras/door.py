@@ -63,7 +63,11 @@ class Door:
 
     def trains(self, model: Any) -> bool:
         """Whether some of the model is on PS."""
-        return any(ownership.key(one) in self.steps.shared for one in self.generation.weights(model))
+        return any(map(self.has, self.generation.weights(model)))
+
+    def has(self, variable: Any) -> bool:
+        """Whether it is."""
+        return ownership.key(variable) in self.steps.shared
 
     def prepare(self, model: Any, kind: str, spec: Any, batches: Batches) -> Imported:
         """Traces a step and makes it ready to run.

@@ -139,10 +139,7 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     def measure(original: Callable[..., Any], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results = original(model, *args, **kwargs)
         if trainer.chief and door.trains(model):
-            found = _numbers(door.generation.named(model, results))
-            if kwargs.get("_use_cached_eval_dataset"):  # it is `fit` that asks, and calls them so
-                found.update({f"val_{name}": value for name, value in found.items()})
-            trainer.report_metrics(found, trainer.clock.global_step)
+            trainer.report_metrics(measured(door.generation.named(model, results), kwargs), trainer.clock.global_step)
         return results
 
     def save_whole(original: Callable[..., Any], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -193,8 +190,16 @@ def patch(module: Any, door: Door, trainer: Any) -> Callable[[], None]:
     return undo.close
 
 
-def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in results.items() if np.ndim(value) == 0}
+def measured(results: Mapping[str, Any], kwargs: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers of an evaluation by name, also by that of a validation where it is `fit` that asks.
+
+    Args:
+      kwargs: those of `evaluate`.
+    """
+    found = {name: float(value) for name, value in results.items() if np.ndim(value) == 0}
+    if kwargs.get("_use_cached_eval_dataset"):
+        found.update({f"val_{name}": value for name, value in found.items()})
+    return found
 
 
 def _end(door: Door) -> None:

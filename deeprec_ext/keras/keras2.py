@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -15,6 +15,8 @@ from deeprec_ext.tf_private.eager import has_handle, not_converted
 from deeprec_ext.tf_private.keras_classes import unwrapped
 
 NUMBER = 2
+APPLIES = "apply_gradients"
+"""Of an optimizer: what all its steps go through."""
 GIVES_LAST = False
 """Where the input ends within an execution of several steps, it ends there, whatever steps have been made."""
 
@@ -77,3 +79,18 @@ def named(model: Any, results: Any) -> dict[str, Any]:
     if isinstance(results, dict):
         return results
     return dict(zip(model.metrics_names, results if isinstance(results, (list, tuple)) else [results]))
+
+
+def trained(model: Any) -> list[Any]:
+    return [unwrapped(one) for one in model.trainable_variables]
+
+
+def gradients_of(
+    original: Callable[..., Any], args: Sequence[Any], words: Mapping[str, Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """Of a call of `APPLIES`: the gradients, None for a variable without one, and how it is called with others."""
+    rest = dict(words)
+    pairs = list(args[0] if args else rest.pop("grads_and_vars"))
+    return [one for one, _ in pairs], lambda means: original(
+        [(mean, variable) for mean, (_, variable) in zip(means, pairs)], *args[1:], **rest
+    )

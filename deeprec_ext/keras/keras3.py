@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,6 +13,8 @@ from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.tf_private import keras_classes
 
 NUMBER = 3
+APPLIES = "apply"
+"""Of an optimizer: what all its steps go through."""
 GIVES_LAST = True
 """Where the input ends within an execution of several steps, it gives what the last of them gave, and ends with the next."""
 
@@ -82,3 +84,16 @@ def steps_per_execution(model: Any) -> int:
 def named(model: Any, results: Any) -> dict[str, Any]:
     """The values of an evaluation by name, whichever way it gave them."""
     return results if isinstance(results, dict) else model.get_metrics_result()
+
+
+def trained(model: Any) -> list[Any]:
+    return _unwrapped(model.trainable_variables)
+
+
+def gradients_of(
+    original: Callable[..., Any], args: Sequence[Any], words: Mapping[str, Any]
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """Of a call of `APPLIES`: the gradients, None for a variable without one, and how it is called with others."""
+    rest = dict(words)
+    gradients = list(args[0] if args else rest.pop("grads"))
+    return gradients, lambda means: original(list(means), *args[1:], **rest)

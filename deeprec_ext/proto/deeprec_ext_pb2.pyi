@@ -713,18 +713,20 @@ class EpochRequest(_message.Message):
     def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ..., passes: _Optional[int] = ...) -> None: ...
 
 class EpochReply(_message.Message):
-    __slots__ = ("came_to", "whole", "seen", "known", "begun")
+    __slots__ = ("came_to", "whole", "seen", "known", "begun", "trained")
     CAME_TO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
     came_to: _containers.RepeatedScalarFieldContainer[str]
     whole: bool
     seen: _containers.RepeatedScalarFieldContainer[bytes]
     known: int
     begun: bool
-    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ..., begun: bool = ...) -> None: ...
+    trained: bool
+    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ..., begun: bool = ..., trained: bool = ...) -> None: ...
 
 class MissingRequest(_message.Message):
     __slots__ = ("incarnation", "variables", "generation", "epoch")

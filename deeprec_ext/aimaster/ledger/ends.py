@@ -68,7 +68,10 @@ class Ends:
         epoch = len(self.came_to)
         if request.HasField("seen") and request.epoch == epoch:
             self._seen[who] = epoch, request.seen
-        reply = pb.EpochReply(came_to=self.came_to[request.known :], known=epoch, begun=self.begun)
+        reply = pb.EpochReply(
+            came_to=self.came_to[request.known :], known=epoch, begun=self.begun,
+            trained=self.reached >= self.passes * (request.epoch + 1),
+        )  # fmt: skip
         trained = self.reached >= self.passes * (epoch + 1)
         if chief and trained and request.epoch == epoch and not self._awaited(epoch, all_that_read, now):
             reply.whole = True

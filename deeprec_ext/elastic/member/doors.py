@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from deeprec_ext.tf_private import imports
+from deeprec_ext.tf_private.wrapping import seen
 
 WATCHED = ("tensorflow", imports.ESTIMATOR, *imports.KERAS_MODELS, imports.KERAS3_MODELS)
 """Modules in which something trains."""
@@ -22,9 +23,10 @@ def close(module: ModuleType, refuse: Refuse) -> None:
         _shut(module.compat.v1.train, "MonitoredTrainingSession", refuse, "MonitoredTrainingSession")
     elif module.__name__ == imports.ESTIMATOR:
         _shut(module.estimator_lib.EstimatorV2, "train", refuse, "Estimator")
-    else:
-        for name in ("fit", "train_on_batch"):
-            _shut(module.Model, name, refuse, f"Keras's {name}")
+    elif not seen(module):
+        from deeprec_ext.keras.in_step import entry  # above this package, and only where a script has Keras
+
+        entry.install(module, 3 if module.__name__ == imports.KERAS3_MODELS else 2)
 
 
 def _shut(owner: Any, name: str, refuse: Refuse, what: str) -> None:

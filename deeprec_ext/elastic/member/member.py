@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from deeprec_ext import env
@@ -52,6 +52,7 @@ class Member:
         self._summing = Summing(self._listener, self._views, state)
         self._says_ready = False
         self._parted = False
+        self._noticed: dict[str, pb.Notice] = {}
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
         self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
@@ -73,7 +74,15 @@ class Member:
         """Members of the newest view."""
         return len(self._views.newest.workers)
 
-    def sum(self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False) -> Summed:
+    @property
+    def place(self) -> tuple[int, int]:
+        """(members of the newest view, this one's place among them)."""
+        return self._views.place()
+
+    def sum(
+        self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False, vote: bool = False, leads: bool = False,
+        entered: Callable[[], None] = lambda: None,
+    ) -> Summed:  # fmt: skip
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
         With the first one this process takes part: whoever has computed its first step keeps nobody waiting. Raises
@@ -86,11 +95,9 @@ class Member:
             raise UsageError("this process has left the sums for good")
         if self.leaving.is_set() and not last:
             self.leave()
-        if not self._says_ready:
-            self._says_ready = True
-            self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
+        self._take_part()
         with causes.during(SUM):
-            summed = self._summing.sum(arrays, weight)
+            summed = self._summing.sum(arrays, weight, vote, leads, entered)
         self._weight += weight * summed.counted
         self.clock.examples_per_step = int(weight)
         self.clock.completed(summed.step)
@@ -99,6 +106,20 @@ class Member:
             self.clock.first_step(epoch)
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         return summed
+
+    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+        """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
+        self._take_part()
+        return self._summing.attend(arrays)
+
+    def anew(self) -> None:
+        """Other arrays are summed from now on."""
+        self._summing.anew()
+
+    def _take_part(self) -> None:
+        if not self._says_ready:
+            self._says_ready = True
+            self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
 
     def leave(self) -> NoReturn:
         """As it was told."""
@@ -120,6 +141,13 @@ class Member:
         self.agent.send(
             pb.AgentMessage(metrics=pb.MetricsReport(metrics=dict(metrics), step=step or max(0, self.step)))
         )
+
+    def notice(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        """One of each code."""
+        if code not in self._noticed:
+            self._noticed[code] = pb.Notice(code=code, text=text, remedy=remedy, mended=mended)
+            (log.info if mended else log.warning)("%s: %s", text, remedy)
+            self.agent.send(pb.AgentMessage(notice=self._noticed[code]))
 
     def refused(self, reason: str) -> None:
         self.agent.send(pb.AgentMessage(refusal=pb.Refusal(reason=reason)))

@@ -82,6 +82,11 @@ class Views:
         secret = hmac.digest(self.secret, view.epoch.to_bytes(8, "big"), "sha256")
         return Generation(view.epoch, rank, tuple((host, int(port)) for host, _, port in places), secret)
 
+    def place(self) -> tuple[int, int]:
+        """(members of the newest view, this one's place among them; 0 if it is in none)."""
+        members = [(one.name, one.incarnation) for one in self.newest.workers]
+        return max(1, len(members)), members.index(self._me) if self._me in members else 0
+
     def over(self, number: int) -> bool:
         return self.newest.epoch > number
 

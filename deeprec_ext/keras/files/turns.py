@@ -13,12 +13,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
-from deeprec_ext.keras import ownership
-from deeprec_ext.keras.door import Door
 from deeprec_ext.keras.leased.fitting import Fitting
 from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.tf_private import eager
@@ -30,6 +28,16 @@ PARTS_MAX = 100_000
 """Of something that is saved it is looked at so many parts whether the job trains one."""
 
 
+class Trained(Protocol):
+    """What the job trains."""
+
+    def trains(self, model: Any) -> bool:
+        """Whether some of the model is of it."""
+
+    def has(self, variable: Any) -> bool:
+        """Whether it is of it."""
+
+
 class Turns:
     """Of one process.
 
@@ -37,7 +45,7 @@ class Turns:
       aware: the script tells its process from others.
     """
 
-    def __init__(self, door: Door, fitting: Fitting, milestones: Milestones, chief: bool, aware: bool) -> None:
+    def __init__(self, door: Trained, fitting: Fitting, milestones: Milestones, chief: bool, aware: bool) -> None:
         self._door, self._fitting, self._milestones, self._chief = door, fitting, milestones, chief
         self._aware = aware
         self._saving = threading.local()
@@ -93,7 +101,7 @@ class Turns:
             if isinstance(one, tf.keras.Model) and (early or self._trains(one)):
                 return True
             if isinstance(one, tf.Variable):
-                if eager.has_handle(one) and ownership.key(one) in self._door.steps.shared:
+                if eager.has_handle(one) and self._door.has(one):
                     return True
             elif isinstance(one, getattr(tf.keras, "Variable", ())):  # Keras 3's, around TensorFlow's
                 left.append(getattr(one, "value", None))

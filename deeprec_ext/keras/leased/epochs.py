@@ -155,6 +155,10 @@ class Epochs:
         """What the input has to hear at the beginning of an epoch, and when its batches are trained."""
         self.attach: Callable[[], None] = lambda: None
         """Makes a step, and with it the model, before there is a batch."""
+        self.batch = 0
+        """Records of a step that processes make together; 0: as many as their batches have."""
+        self.writes = False
+        """Callbacks may write into the model between two epochs."""
 
     # -- for the callbacks
 
@@ -173,6 +177,11 @@ class Epochs:
             self._catching_up = self._epoch < len(self._came_to)
         self.over = self.replayed = self.past
         self.lived = self.lived or not self.past
+
+    @property
+    def ended_together(self) -> bool:
+        """Nobody waits for this process when it leaves `fit`."""
+        return True
 
     @property
     def past(self) -> bool:
@@ -265,7 +274,7 @@ class Epochs:
                 break
             self._look()
             with self._home.inputs.waiting, causes.during(INPUT):
-                ticket = self._begin()
+                ticket = self._begin(LOOK_SECONDS)
             if ticket is not None and not self._ended:
                 self._ticket = ticket
                 return True
@@ -439,9 +448,9 @@ class Epochs:
         done = self._source.complete >= self._passes * (self._epoch + 1)
         return done or self._source.ended
 
-    def _begin(self) -> Any:
+    def _begin(self, seconds: float) -> Any:
         try:
-            return self._source.begin(1, LOOK_SECONDS)
+            return self._source.begin(1, seconds)
         except InputEnded:
             if not self._ended:  # else the step is one of the next epoch
                 self.run_dry()

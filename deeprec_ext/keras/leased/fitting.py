@@ -117,10 +117,18 @@ class Fitting:
       home: its trainer.
       model: on the PS.
       milestones: what the chief's script has done so far, for which others wait.
+      kind: what is made for each `fit`.
+      alone: where a process would train a pass of its own: is told why.
     """
 
-    def __init__(self, home: Home, model: Model, milestones: Milestones) -> None:
+    def __init__(
+        self, home: Home, model: Model, milestones: Milestones, kind: type[Epochs] = Epochs,
+        alone: Callable[[str], None] = lambda why: None,
+    ) -> None:  # fmt: skip
         self._home, self._model, self._milestones = home, model, milestones
+        self._kind, self._alone = kind, alone
+        self.last: Epochs | None = None
+        """Of the newest `fit`; None: it had none."""
         self._count = self._under_way = 0
         self._told_of_batches = self._begun = False
         self.ended_together = False
@@ -159,6 +167,7 @@ class Fitting:
         """As Keras's `fit`, with records leased where they can be."""
         self._home.asked_to_train = self._begun = True  # there may be nothing left for it
         self._under_way += 1
+        self.last = None
         self._milestones.begins()
         self.ended_together = False
         left: BaseException | None = None
@@ -211,6 +220,7 @@ class Fitting:
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
+            self._alone("how its records would be divided is not known")
             if wanted is not None and self._home.chief:
                 self._tell_alone(as_given)
             if not self._home.chief and as_given.get("callbacks"):
@@ -350,6 +360,8 @@ class Fitting:
             "the steps of fit are divided among the processes, each of which reads its input by itself" if counts
             else "each process trains a pass of its own over the input of fit", why,
         )  # fmt: skip
+        if not counts:
+            self._alone(why)
         if self._home.chief and not counts:  # whoever adds workers expects something else
             self._home.notice(
                 "own-pass", f"each process trains a pass of its own over the input of fit ({why})",
@@ -391,11 +403,14 @@ class Fitting:
             return source.batches(batches) if wanted.steps is not None else batches
 
         passes = 1 if wanted.steps is not None else found.passes
-        epochs = Epochs(
+        epochs = self.last = self._kind(
             home, self._model, source, make, found.spec, wanted.first, passes, found.reads, found.one_by_one,
             wanted.steps if found.own and _in_one_order(words["x"]) else None,
         )  # fmt: skip
         epochs.left = self._milestones.left
+        if wanted.steps is None and found.plan is not None and not found.one_by_one:
+            epochs.batch = found.plan.batch_size
+        epochs.writes = roles.write(words.get("callbacks"))
         if found.of_steps is not None:
             epochs.begins, epochs.ends = hooks_of(words["x"])
         verbose = _verbose(words.get("verbose", "auto"))

@@ -53,6 +53,15 @@ class Told(dict):  # type: ignore[type-arg]
             self[name] = value
 
 
+_READ = (*WRITERS, *DECIDE, *PROGRESS, "History", "TerminateOnNaN", "BaseLogger")
+"""Callbacks that leave the weights as they are, but for what `EarlyStopping` puts back when all is over."""
+
+
+def write(callbacks: Any) -> bool:
+    """Whether one may write into the model."""
+    return any(not is_one_of(one, _READ) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
+
+
 def has(callbacks: Any, names: Sequence[str]) -> bool:
     """Whether there is one of Keras's with such a name."""
     return any(is_one_of(one, names) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))

@@ -1,0 +1,170 @@
+"""The epochs of a `fit` whose steps all processes make together.
+
+Nobody waits for a batch: whoever has none takes part in the step of the others, and applies what they have found. An epoch is
+over for all in the same step: when each has voted so, since the ledger says that all its records are trained. A batch is trained
+when the sum after its own says that it is in the model (`Summed.followed`), wherever it was computed.
+
+While a process waits for something else (what the chief makes of an epoch), it enters new rings with the others, who may need of
+it what only it has had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deeprec_ext.allreduce.summing import Summed
+from deeprec_ext.data.feeder import Feeder
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras.in_step.model import InStep, Over
+from deeprec_ext.keras.leased.epochs import Epochs
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+WAIT_SECONDS = 0.2
+"""For a batch whose lease is on its way: all others stand still meanwhile."""
+
+IDLE_SECONDS = 0.05
+"""Between two sums to which nobody has given anything."""
+
+
+class EpochsInStep(Epochs):
+    """As `Epochs`. `home` is `in_step.home.Home`, `model` an `InStep`."""
+
+    _model: InStep
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+        self._given: Any = None  # a ticket: counted; whether it is in the model is known with the next sum
+        self._idle = self._opened = self._entered = False
+
+    @property
+    def ended_together(self) -> bool:
+        """Nobody waits for this process in a sum: all have voted that the epoch is over, or it has not taken part."""
+        return self.over or not self._entered
+
+    def begin(self, epoch: int) -> None:
+        self._model.heard, self._model.entered = self._hear, self._enter_again
+        super().begin(epoch)
+        if self.past:
+            return
+        if not self._entered:
+            self.attach()
+            if self._model.course is None:
+                raise RefusedError(
+                    "fit is given an input of which nobody can say what a batch of it is like before one is read: give it arrays, "
+                    "a tf.data pipeline, or a Sequence"
+                )
+            if self._home.chief:
+                self._model.kept.of(self._source.name)
+                if self._again:
+                    self._model.kept.back(self._model.course.variables)
+            self._model.enter()
+            self._entered = True
+            if self._trained():  # before it came
+                self.over = True
+        elif self._home.chief and self.writes:
+            self._model.leads = True
+
+    def ready(self) -> bool:
+        if self.over or self._ticket is not None:
+            return not self.over
+        self._claim()
+        try:
+            while not self.over:
+                if self._home.leaving.is_set():
+                    self._settle_before_leaving()
+                    break
+                if self._find():
+                    return True
+        except Over:
+            pass
+        self.over = True
+        self._rest()
+        return False
+
+    def _find(self) -> bool:
+        """A batch; or a sum without one is made."""
+        self._look()
+        if not self._opened:  # all have the chief's model before a gradient counts
+            self._opened = True
+            self._model.leads = self._home.chief
+            self._idle = not self._model.idle().weight
+            return False
+        self._share()
+        ended = self._ended
+        if ended and self._known_past():
+            self.over = True
+            return False
+        ticket = None if ended else self._begin(self._patience)
+        if ticket is not None and not self._ended:
+            self._ticket = ticket
+            return True
+        if ticket is not None:
+            self._source.withdraw(ticket)
+        summed = self._model.idle(vote=self._ended)
+        self._idle = not summed.weight
+        self.over = summed.unanimous
+        return False
+
+    @property
+    def _patience(self) -> float:
+        drained = isinstance(self._source, Feeder) and self._source.drained
+        return IDLE_SECONDS if self._idle else 0.0 if drained else WAIT_SECONDS
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        ticket, self._ticket = self._ticket, None
+        self.stepped = True
+        try:
+            yield
+        except BaseException:
+            self._source.withdraw(ticket)
+            raise
+        summed = self._model.summed
+        assert summed is not None
+        self._idle = False
+        if summed.counted:
+            self._given = ticket
+        else:
+            self._batches = None  # it is in nobody's model: it is given again
+        self._records += self._last_records
+
+    def _hear(self, summed: Summed) -> None:
+        """What became of the step before."""
+        given, self._given = self._given, None
+        if given is None:
+            return
+        if summed.followed:
+            self._source.trained(given)
+        else:
+            self._batches = None
+
+    def _settle_before_leaving(self) -> None:
+        """Else its last batch would be trained again."""
+        if self._given is not None:
+            self._model.idle()
+
+    def _enter_again(self) -> None:
+        if self._entered and self._trained():
+            raise Over
+
+    def _trained(self) -> bool:
+        """Whether the ledger says that nothing of this epoch is left, now."""
+        reply = self._ask(pb.EpochRequest(epoch=self._epoch))
+        return reply is not None and reply.trained
+
+    def _known_past(self) -> bool:
+        self._ask(pb.EpochRequest(epoch=self._epoch))
+        return self.past
+
+    def _look(self) -> None:
+        super()._look()
+        if self._entered or self._home.member.step >= 0:
+            self._model.attend()
+
+    def _share(self) -> None:
+        """This process's part of the records of a step."""
+        if self.batch and isinstance(self._source, Feeder):
+            count, rank = self._home.member.place
+            self._source.batch_size = max(1, self.batch // count + (rank < self.batch % count))

@@ -1,0 +1,90 @@
+"""The model of a job without PS on the chief's disk: who has it when nobody else has.
+
+Each worker has the model, so a chief that dies gets it from them. Where there is none, or all have ended by then, the chief
+begins with what it has kept: a minute old at the most, and whole once a `fit` has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.errors import ProtocolError
+
+log = logging.getLogger("deeprec_ext")
+
+EVERY_SECONDS = 60.0
+
+
+class Kept:
+    """
+    Args:
+      directory: None: nothing is kept.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._fit = ""
+        self._written = time.monotonic()
+        self._writing: threading.Thread | None = None
+
+    def of(self, fit: str) -> None:
+        """The `fit` that is kept from now on."""
+        self._fit, self._written = fit, time.monotonic()
+
+    def look(self, variables: Any, step: int) -> None:
+        """After a step: writes the state before it if that is due, beside the training."""
+        busy = self._writing is not None and self._writing.is_alive()
+        if self._directory is None or busy or time.monotonic() - self._written < EVERY_SECONDS:
+            return
+        self._written = time.monotonic()
+        arrays = [np.array(one) for one in variables.take()]
+        self._writing = threading.Thread(
+            target=self._write, args=(self._file, arrays, step), name="deeprec-kept", daemon=True
+        )
+        self._writing.start()
+
+    def whole(self, variables: Any, step: int) -> None:
+        """A `fit` has ended."""
+        if self._directory is not None:
+            if self._writing is not None:
+                self._writing.join()
+            self._write(self._file, variables.take(), step)
+
+    def back(self, variables: Any) -> bool:
+        """The state that was kept last of this `fit`. False: there is none that fits."""
+        try:
+            with np.load(self._file) as held:
+                variables.put([held[f"arr_{at}"] for at in range(len(held.files))])
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, ProtocolError) as error:
+            log.warning("the model that was kept in %s cannot be used: %s", self._file, error)
+            return False
+        log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
+        return True
+
+    @property
+    def _file(self) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{self._fit}.npz"
+
+    def _write(self, file: Path, arrays: Sequence[Array], step: int) -> None:
+        began = time.monotonic()
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            draft = file.with_name(f".{file.name}")
+            with open(draft, "wb") as to:
+                np.savez(to, *arrays)
+            draft.replace(file)
+        except OSError as error:
+            log.warning("the model could not be kept in %s: %s", file, error)
+            return
+        log.info("step %d: the model is kept in %s (%.2f s)", step, file, time.monotonic() - began)

@@ -1,0 +1,293 @@
+"""A model that all workers train together: each computes gradients of its own batch, all apply the mean of all.
+
+A step is Keras's own `train_step`, with one thing in it: where its optimizer applies gradients, what all have found is summed
+before (`Member.sum`, in a function of Python that TensorFlow calls). So whatever the step does besides stays as it is, what it
+clips or scales are the gradients of all, and who is given the model in the middle of a step (he was away for a while) applies
+the sum to what he was given. Statistics that the forward pass has moved (of a normalisation) are averaged in the same sum.
+
+Who has no batch sums nothing, and applies what the others have found.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.allreduce.states import Variables
+from deeprec_ext.allreduce.summing import Summed
+from deeprec_ext.errors import RefusedError
+from deeprec_ext.keras import ownership
+from deeprec_ext.keras.in_step.home import Home
+from deeprec_ext.keras.in_step.kept import Kept
+from deeprec_ext.keras.optimizers import optimizers
+from deeprec_ext.tf_private import keras_classes
+
+log = logging.getLogger("deeprec_ext")
+
+class Over(Exception):
+    """The epoch in which this process would make a step is over: it was away."""
+
+
+@dataclass
+class Course:
+    """What is known of one model once a step of it was traced."""
+
+    model: Any
+    averaged: list[Any]
+    """Variables that steps change besides the optimizer: statistics."""
+    variables: Variables
+    keys: frozenset[int]
+    nothing: list[Array] = field(default_factory=list)
+    """What who has no batch gives to a sum."""
+    applied: int = 0
+    apply: Callable[[Sequence[Any]], Any] | None = None
+    """Of tensors, in a trace."""
+    function: Callable[..., Any] | None = None
+    """The same, traced."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step on batches of some form."""
+
+    course: Course
+    spec: Any
+    function: Callable[[Any], Any]
+
+    def pack(self, values: Sequence[Array]) -> Any:
+        """Values of the tensors of a batch, as the step is given them."""
+        left = iter(values)
+        flat = [
+            None if one is None else tf.convert_to_tensor(next(left), getattr(one, "dtype", None))
+            for one in tf.nest.flatten(self.spec, expand_composites=True)
+        ]
+        return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
+
+
+class InStep:
+    """The models of one process, as `keras.stepping` and `keras.leased` want them."""
+
+    def __init__(self, home: Home, generation: Any, kept: Kept) -> None:
+        self._home, self.generation, self.kept = home, generation, kept
+        self.course: Course | None = None
+        """Of the model that the job trains now."""
+        self.should_stop = False  # a process that leaves does so between two batches: `Epochs.ready`
+        self.summed: Summed | None = None
+        """What the last sum brought."""
+        self.leads = False
+        """All get this process's model with the next sum."""
+        self.heard: Callable[[Summed], None] = lambda summed: None
+        self.entered: Callable[[], None] = lambda: None
+        """Is called in each ring that this process comes into in the middle of a step."""
+        self._courses: dict[int, Course] = {}
+        self._tracing: Course | None = None
+        self._within = False
+        self._weight = 0
+        self._failed: BaseException | None = None
+
+    # -- for `keras.stepping.Steps`
+
+    def prepare(self, model: Any, kind: str, spec: Any, batches: Any) -> Prepared:
+        """Traces a step."""
+        held = optimizers(model)
+        for one in held:
+            self._watch(one)
+        step = self.generation.step(model, kind)
+        course = self._courses.get(id(model))
+        fresh = course is None
+        if course is None:
+            course = Course(model, [], Variables([]), frozenset())
+
+        @tf.autograph.experimental.do_not_convert
+        def run(batch: Any) -> Any:
+            assert course is not None
+            course.applied = 0
+            if not course.averaged and model.built:
+                course.averaged = self._averaged(model)
+            outputs = step(batch)
+            if course.applied != 1:
+                raise self._refused(course)
+            return outputs
+
+        function = tf.function(run, reduce_retracing=False)
+        with self._trace(course), keras_classes.without_xla(model, held):
+            function.get_concrete_function(spec)  # makes what is not made yet
+            course.averaged = self._averaged(model)
+            function = tf.function(run)
+            function.get_concrete_function(spec)
+        if fresh:
+            weights = list({ownership.key(one): one for one in (
+                *self.generation.weights(model), *self.generation.optimizer_variables(model)
+            )}.values())  # fmt: skip
+            course.variables, course.keys = Variables(weights), frozenset(map(ownership.key, weights))
+            self._courses[id(model)] = course
+        if self.course is not course:
+            self.course, self._home.state.of = course, course.variables
+            self._home.member.anew()
+        return Prepared(course, spec, function)
+
+    def run(self, prepared: Prepared, values: Sequence[Array], *, train: bool) -> Any:
+        """One step on one batch, with all others. Raises Over where there is none to make any more."""
+        self._weight = len(values[0]) if values and np.ndim(values[0]) else 1
+        self._failed = None
+        try:
+            with self._trace(prepared.course):  # should TensorFlow trace it once more
+                return prepared.function(prepared.pack(values))
+        except tf.errors.OpError:
+            if self._failed is not None:
+                raise self._failed from None
+            raise
+
+    def bring(self, model: Any) -> None:
+        """It is here."""
+
+    # -- for `keras.leased`
+
+    def trains(self, model: Any) -> bool:
+        return id(model) in self._courses
+
+    def has(self, variable: Any) -> bool:
+        return any(ownership.key(variable) in course.keys for course in self._courses.values())
+
+    def recover(self) -> None:
+        """Nothing is lost while somebody has it."""
+
+    changed = pass_on = forget = recover
+
+    def enter(self) -> None:
+        """Into the sums of the job; has the model of the others when it returns, unless it is the first."""
+        member = self._home.member
+        while member.step < 0:
+            self.attend()
+
+    def attend(self) -> None:
+        """Others may wait for this process in a new ring, and need of it what they have missed."""
+        if self.course is not None:
+            missed = self._home.member.attend(self.course.nothing)
+            if missed is not None:
+                self._take(missed)
+
+    def idle(self, vote: bool = False) -> Summed:
+        """One step without a batch. Raises Over as `run` does."""
+        assert self.course is not None
+        summed = self._sum(self.course.nothing, 0, vote)
+        self._take(summed)
+        return summed
+
+    # -- inside
+
+    def _sum(self, arrays: Sequence[Array], weight: float, vote: bool = False) -> Summed:
+        summed = self._home.member.sum(
+            arrays, weight, last=True, vote=vote, leads=self.leads, entered=lambda: self.entered()
+        )
+        self.leads = False
+        self.summed = summed
+        self.heard(summed)
+        if self.course is not None and self._home.chief:
+            self.kept.look(self.course.variables, summed.step - 1)
+        return summed
+
+    def _take(self, summed: Summed) -> None:
+        course = self.course
+        if not summed.weight or course is None:
+            return
+        if course.function is None:
+            apply = course.apply
+            assert apply is not None
+            course.function = tf.function(lambda *means: apply(means), autograph=False)
+            with self._trace(None):
+                course.function(*map(tf.constant, summed.arrays))
+            return
+        course.function(*map(tf.constant, summed.arrays))
+
+    def _summed(self, *values: Array) -> list[Array]:
+        """Called by TensorFlow, within a step."""
+        try:
+            arrays = [np.ascontiguousarray(one) for one in values]
+            while not (summed := self._sum(arrays, self._weight)).weight:
+                pass  # nobody else had a batch, and this one did not count yet
+            return list(summed.arrays)
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    @contextmanager
+    def _trace(self, course: Course | None) -> Iterator[None]:
+        before, self._tracing = self._tracing, course
+        try:
+            yield
+        finally:
+            self._tracing = before
+
+    def _watch(self, optimizer: Any) -> None:
+        """What it applies is what all have found, in steps that are traced here."""
+        name = self.generation.APPLIES
+        original = getattr(optimizer, name)
+        if getattr(original, "_deeprec_ext_in_step", None) is self:
+            return
+
+        @functools.wraps(original)
+        def applied(*args: Any, **words: Any) -> Any:
+            if self._tracing is None or self._within:  # or by an optimizer around this one
+                return original(*args, **words)
+            return self._applied(self._tracing, original, args, words)
+
+        applied._deeprec_ext_in_step = self  # type: ignore[attr-defined]
+        setattr(optimizer, name, applied)
+
+    def _applied(self, course: Course, original: Callable[..., Any], args: Sequence[Any], words: dict[str, Any]) -> Any:
+        gradients, call = self.generation.gradients_of(original, args, words)
+        places = [at for at, one in enumerate(gradients) if one is not None]
+        found = [tf.convert_to_tensor(gradients[at]) for at in places]
+        found += [one.read_value() for one in course.averaged]
+        if not found:
+            raise RefusedError("an optimizer is to apply no gradients at all")
+        kinds, shapes = [one.dtype for one in found], [one.shape for one in found]
+        kind = tf.float64 if tf.float64 in kinds else tf.float32
+        course.applied += 1
+
+        def apply(means: Sequence[Any]) -> Any:
+            means = [tf.cast(tf.ensure_shape(one, shape), own) for one, shape, own in zip(means, shapes, kinds)]
+            whole = list(gradients)
+            for at, mean in zip(places, means):
+                whole[at] = mean
+            with tf.control_dependencies(means):
+                for variable, mean in zip(course.averaged, means[len(places) :]):
+                    variable.assign(mean)
+                self._within = True
+                try:
+                    return call(whole)
+                finally:
+                    self._within = False
+
+        course.apply = apply
+        if all(one.is_fully_defined() for one in shapes):
+            course.nothing = [np.zeros(one.as_list(), kind.as_numpy_dtype) for one in shapes]
+        else:
+            raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
+        with tf.control_dependencies(found):
+            means = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in found], [kind] * len(found))
+        return apply(means)
+
+    def _averaged(self, model: Any) -> list[Any]:
+        trained = {ownership.key(one) for one in self.generation.trained(model)}
+        return [one for one in self.generation.weights(model)
+                if ownership.key(one) not in trained and one.dtype.is_floating]  # fmt: skip
+
+    def _refused(self, course: Course) -> RefusedError:
+        what = "applies no gradients by the model's optimizer" if not course.applied else (
+            f"applies gradients {course.applied} times")  # fmt: skip
+        reason = (
+            f"a step of {course.model.name} {what}, and what is summed over all workers has to be applied once: train it with PS "
+            "(leave out --strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state)"
+        )
+        self._home.refused(reason)
+        return RefusedError(reason)
