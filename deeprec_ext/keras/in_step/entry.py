@@ -99,8 +99,6 @@ def _patch(
             if running is None or not running.ended_together:  # others would wait for its next sum
                 if home.joined is not None:
                     home.joined.part()
-            elif home.chief and door.course is not None and not home.leaving.is_set():
-                door.kept.whole(door.course.variables, home.member.step)
         if home.leaving.is_set():
             home.member.leave()
         return result

@@ -49,22 +49,38 @@ class EpochsInStep(Epochs):
         if self.past:
             return
         if not self._entered:
-            self.attach()
-            if self._model.course is None:
-                raise RefusedError(
-                    "fit is given an input of which nobody can say what a batch of it is like before one is read: give it arrays, "
-                    "a tf.data pipeline, or a Sequence"
-                )
-            if self._home.chief:
-                self._model.kept.of(self._source.name)
-                if self._again:
-                    self._model.kept.back(self._model.course.variables)
+            self._have_model()
+            if self._home.chief and self._again:
+                self._model.back()
+            if not self._home.chief and self._trained():  # who has the model may be gone in a moment
+                self.over = True
+                return
             self._model.enter()
             self._entered = True
             if self._trained():  # before it came
                 self.over = True
         elif self._home.chief and self.writes:
             self._model.leads = True
+
+    def ended(self) -> None:
+        if self._home.leaving.is_set():
+            return
+        if self._entered and self._home.member.step > 0:
+            if self._home.chief:
+                self._model.keep()
+        else:  # all was over before this process came, and it has no part in the sums any more
+            self._have_model()
+            self._model.back()
+
+    def _have_model(self) -> None:
+        """The model, before there is a batch of it."""
+        self.attach()
+        if self._model.course is None:
+            raise RefusedError(
+                "fit is given an input of which nobody can say what a batch of it is like before one is read: give it arrays, "
+                "a tf.data pipeline, or a Sequence"
+            )
+        self._model.kept.of(self._source.name)
 
     def ready(self) -> bool:
         if self.over or self._ticket is not None:

@@ -60,6 +60,8 @@ class Kept:
 
     def back(self, variables: Any) -> bool:
         """The state that was kept last of this `fit`. False: there is none that fits."""
+        if self._directory is None:
+            return False
         try:
             with np.load(self._file) as held:
                 variables.put([held[f"arr_{at}"] for at in range(len(held.files))])

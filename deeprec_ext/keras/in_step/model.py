@@ -48,6 +48,8 @@ class Course:
     nothing: list[Array] = field(default_factory=list)
     """What who has no batch gives to a sum."""
     applied: int = 0
+    made: bool = False
+    """All of its variables are, those of the optimizer too."""
     apply: Callable[[Sequence[Any]], Any] | None = None
     """Of tensors, in a trace."""
     function: Callable[..., Any] | None = None
@@ -110,17 +112,15 @@ class InStep:
         def run(batch: Any) -> Any:
             assert course is not None
             course.applied = 0
-            if not course.averaged and model.built:
-                course.averaged = self._averaged(model)
             outputs = step(batch)
             if course.applied != 1:
                 raise self._refused(course)
             return outputs
 
-        function = tf.function(run, reduce_retracing=False)
         with self._trace(course), keras_classes.without_xla(model, held):
-            function.get_concrete_function(spec)  # makes what is not made yet
-            course.averaged = self._averaged(model)
+            if not course.made:  # as in plain Keras, whose optimizers make variables where they apply gradients
+                tf.function(run).get_concrete_function(spec)
+                course.made, course.averaged = True, self._averaged(model)
             function = tf.function(run)
             function.get_concrete_function(spec)
         if fresh:
@@ -167,6 +167,15 @@ class InStep:
         member = self._home.member
         while member.step < 0:
             self.attend()
+
+    def back(self) -> bool:
+        """The model is as the chief has kept it last in this `fit`. False: there is nothing."""
+        assert self.course is not None
+        return self.kept.back(self.course.variables)
+
+    def keep(self) -> None:
+        assert self.course is not None
+        self.kept.whole(self.course.variables, self._home.member.step)
 
     def attend(self) -> None:
         """Others may wait for this process in a new ring, and need of it what they have missed."""
@@ -244,6 +253,9 @@ class InStep:
         setattr(optimizer, name, applied)
 
     def _applied(self, course: Course, original: Callable[..., Any], args: Sequence[Any], words: dict[str, Any]) -> Any:
+        course.applied += 1
+        if not course.made:
+            return original(*args, **words)
         gradients, call = self.generation.gradients_of(original, args, words)
         places = [at for at, one in enumerate(gradients) if one is not None]
         found = [tf.convert_to_tensor(gradients[at]) for at in places]
@@ -252,7 +264,6 @@ class InStep:
             raise RefusedError("an optimizer is to apply no gradients at all")
         kinds, shapes = [one.dtype for one in found], [one.shape for one in found]
         kind = tf.float64 if tf.float64 in kinds else tf.float32
-        course.applied += 1
 
         def apply(means: Sequence[Any]) -> Any:
             means = [tf.cast(tf.ensure_shape(one, shape), own) for one, shape, own in zip(means, shapes, kinds)]

@@ -240,6 +240,9 @@ class Epochs:
             time.sleep(wait)
             wait = min(longest, 2 * wait)
 
+    def ended(self) -> None:
+        """`fit` has ended, in the chief or in this process and in the chief."""
+
     def close(self) -> None:
         """`fit` ends here, also with an error: what is leased and not trained is for the others."""
         self.over = True

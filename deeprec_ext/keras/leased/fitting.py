@@ -467,6 +467,7 @@ class Fitting:
             self._model.forget()
             self._milestones.wait_end()
             self._model.changed()
+        epochs.ended()
         self.ended_together, self.trained_last = True, epochs.lived
         return result
 

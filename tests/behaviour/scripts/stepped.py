@@ -1,0 +1,79 @@
+"""Plain Keras that writes down what it has after each step, and which rows it was given: nothing of DeepRec Extension here.
+
+`steps/ROLE.PID`: number of the step, check of all weights and of the optimizer's; `rows/ROLE.PID`: rows of each step's batch.
+"""
+
+import argparse
+import os
+import time
+import zlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+ME = f"{os.environ.get('DEEPREC_EXT_ROLE', 'alone')}-{os.environ.get('DEEPREC_EXT_INDEX', '0')}.{os.getpid()}"
+OUT = os.environ.get("DEEPREC_EXT_WORKDIR", ".")
+
+
+def append(kind, *words):
+    os.makedirs(os.path.join(OUT, kind), exist_ok=True)
+    descriptor = os.open(os.path.join(OUT, kind, ME), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
+    os.close(descriptor)
+
+
+def note(rows):
+    append("rows", *rows.astype(int).tolist())
+    return np.float32(0)
+
+
+class Noted(keras.Model):
+    """Rows are numbered in the first column."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside = keras.Sequential([
+            keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization(), keras.layers.Dense(1),
+        ])  # fmt: skip
+
+    def call(self, x, training=False):
+        return self.inside(x[:, 1:], training=training)
+
+    def train_step(self, data):
+        tf.numpy_function(note, [data[0][:, 0]], tf.float32)
+        return super().train_step(data)
+
+
+class Watch(keras.callbacks.Callback):
+    """Slow until the test says otherwise."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        optimizer = self.model.optimizer
+        variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+        check = 0
+        for one in (*self.model.get_weights(), *(np.asarray(one) for one in variables)):
+            check = zlib.crc32(np.ascontiguousarray(one).tobytes(), check)
+        append("steps", int(optimizer.iterations.numpy()), check)
+        if not os.path.exists(os.path.join(OUT, "hurry")):
+            time.sleep(arguments.seconds)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rows", type=int, default=6400)
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--fits", type=int, default=1)
+parser.add_argument("--seconds", type=float, default=0.02)
+arguments = parser.parse_args()
+x = np.random.random((arguments.rows, 9)).astype("float32")
+y = x[:, 1:].sum(1)
+x[:, 0] = np.arange(len(x))
+model = Noted()
+model.compile("adam", loss="mse", metrics=["mae"])
+for _ in range(arguments.fits):
+    history = model.fit(x, y, batch_size=32, epochs=arguments.epochs, validation_split=0.0, verbose=2, callbacks=[Watch()])
+    append("history", *history.history["loss"])
+    append("measured", *model.evaluate(x, y, verbose=0))
+model.save_weights(os.path.join(OUT, "model.weights.h5"))
+append("end", *(zlib.crc32(np.ascontiguousarray(one).tobytes()) for one in model.get_weights()))

@@ -1,0 +1,101 @@
+"""`fit` in jobs without PS: all workers make each step together, whoever comes, goes, hangs and dies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from tests.behaviour.jobs import SCRIPTS
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = str(SCRIPTS / "stepped.py")
+
+
+def lines(job, kind: str) -> dict[str, list[list[str]]]:
+    return {file.name: [line.split() for line in file.read_text().splitlines()] for file in (job.directory / kind).glob("*")}
+
+
+def step(job) -> int:
+    return max((int(rows[-1][0]) for rows in lines(job, "steps").values() if rows), default=0)
+
+
+def wait_steps(job, count: int = 10) -> None:
+    before = step(job)
+    job.until(lambda: step(job) >= before + count, f"{count} steps after step {before}")
+
+
+def wait_together(job, *roles: str, count: int = 5) -> None:
+    """Until these roles have all had batches in the same steps."""
+
+    def seen() -> bool:
+        known, names = lines(job, "steps"), [f"{role}.{job.pid(role)}" for role in roles]
+        return len(set.intersection(*({row[0] for row in known.get(name, ())} for name in names))) >= count
+
+    job.until(seen, f"steps of {roles} together")
+
+
+def check(job) -> None:
+    """After each step all have the same, bit for bit; no process goes back, and no step comes twice in one."""
+    known: dict[int, set[str]] = defaultdict(set)
+    final = step(job)
+    for name, rows in lines(job, "steps").items():
+        steps = [int(row[0]) for row in rows]
+        assert steps == sorted(set(steps)), name
+        for row in rows if steps[-1:] == [final] else rows[:-1]:
+            known[int(row[0])].add(row[1])
+    assert {number: states for number, states in known.items() if len(states) > 1} == {}
+
+
+def times_given(job) -> Counter:
+    return Counter(int(row) for rows in lines(job, "rows").values() for given in rows for row in given)
+
+
+def hurry(job) -> int:
+    (job.directory / "hurry").touch()
+    return job.end()
+
+
+def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_and_go(begin):
+    job = begin("--strategy", "allreduce", "--workers", "1", command=("python", SCRIPT, "--fits", "2"))
+    wait_together(job, "chief-0", "worker-0")
+    for workers, roles in ((3, ("worker-1", "worker-2")), (1, ("worker-0",)), (2, ("worker-0", "worker-1"))):
+        assert job.scale(workers=workers).outcome == "committed"
+        wait_together(job, "chief-0", *roles)
+    assert hurry(job) == 0, job.output
+    check(job)
+    assert set(times_given(job).values()) == {6} and len(times_given(job)) == 6400
+    summary = job.summary()
+    assert all(one["restarted"] == 0 for one in summary["roles"].values())
+    ends = lines(job, "end")
+    assert len(ends) >= 2 and len({tuple(map(tuple, rows)) for rows in ends.values()}) == 1
+    for kind in ("history", "measured"):
+        assert len({tuple(map(tuple, rows)) for rows in lines(job, kind).values() if len(rows) == 2}) == 1, kind
+
+
+def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin):
+    job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--epochs", "5"))
+    wait_together(job, "chief-0", "worker-0", "worker-1")
+    for role in ("worker-1", "chief-0"):
+        killed = job.kill(role)
+        wait_steps(job)
+        job.until(lambda role=role, killed=killed: job.pid(role) != killed, f"another process of {role}")
+        wait_together(job, "chief-0", "worker-0", "worker-1")
+    stopped = job.stop("worker-0")
+    wait_steps(job)
+    job.go_on(stopped)
+    wait_together(job, "chief-0", "worker-0", "worker-1")
+    assert hurry(job) == 0, job.output
+    check(job)
+    times = times_given(job)
+    assert len(times) == 6400 and min(times.values()) >= 5
+    assert sum(count - 5 for count in times.values()) < 1500
+    assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1
+
+
+def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
+    """A chief that trains alone in a moment, or nearly so: its workers are not there before."""
+    job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--rows", "96", "--epochs", "1", "--seconds", "0"))
+    assert job.end() == 0, job.output
+    assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1 < len(lines(job, "end"))
