@@ -34,6 +34,15 @@ _WATCHED: dict[str, str] = {
 }
 """Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""
 
+_IN_STEP: dict[str, tuple[str, str]] = {
+    "tensorflow": ("deeprec_ext.hooks.in_step", "tensorflow_imported"),
+    imports.ESTIMATOR: ("deeprec_ext.hooks.in_step", "estimator_imported"),
+    **dict.fromkeys(imports.KERAS_MODELS, ("deeprec_ext.keras.in_step.entry", "keras_imported")),
+    imports.KERAS3_MODELS: ("deeprec_ext.keras.in_step.entry", "keras3_imported"),
+    **dict.fromkeys(imports.KERAS_OPTIMIZERS, ("deeprec_ext.hooks.in_step", "keras_optimizers_imported")),
+}
+"""The same in a job without PS: module -> (module, function)."""
+
 _installed = False
 
 
@@ -50,9 +59,8 @@ def install() -> bool:
     if env.sums():
         _draw_alike()  # before anything here imports NumPy
         joined = importlib.import_module("deeprec_ext.elastic.member.joined")
-        doors = importlib.import_module("deeprec_ext.elastic.member.doors")
         joined.install()
-        sys.meta_path.insert(0, _AfterImport(doors.WATCHED, lambda module: doors.close(module, joined.refuse)))
+        sys.meta_path.insert(0, _AfterImport(_IN_STEP, _apply_in_step))
         return True
     words = sys.argv
     if not env.layout():  # in a pod
@@ -124,6 +132,11 @@ def _apply(module: ModuleType) -> None:
         importlib.import_module("tensorflow")  # which is applied first
     patches = importlib.import_module("deeprec_ext.elastic.trainer.patches")
     getattr(patches, _WATCHED[module.__name__])(module)
+
+
+def _apply_in_step(module: ModuleType) -> None:
+    place, function = _IN_STEP[module.__name__]
+    getattr(importlib.import_module(place), function)(module)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -36,6 +36,12 @@ def evaluate(executor: Any) -> None:
     kind._Evaluator(executor._estimator, executor._eval_spec, executor._train_spec.max_steps).evaluate_and_export()
 
 
+def wrap_sessions(module: Any, around: Callable[..., Any]) -> None:
+    """The function by which Estimator makes the session that trains, which is that of MonitoredTrainingSession under another
+    name."""
+    wrap(module.estimator_lib.training, "MonitoredTrainingSession", around)
+
+
 def wrap_model_directory(module: Any, around: Callable[..., Any]) -> None:
     """`around(original, config, model_dir)`, where each Estimator's directory is decided; `module`: `….estimator.estimator`."""
     wrap(module, "maybe_overwrite_model_dir_and_session_config", around)

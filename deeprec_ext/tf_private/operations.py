@@ -63,3 +63,8 @@ def is_variable(candidate: Any) -> bool:
 def save_slice(variable: Any) -> Any:
     """Of which whole, and which part of it, it is in checkpoints (`tf.Variable.SaveSliceInfo`); None: it is a whole."""
     return variable._get_save_slice_info()
+
+
+def exchange_input(operation: Any, place: int, tensor: Any) -> None:
+    """Of an operation that has run in no session yet."""
+    operation._update_input(place, tensor)

@@ -99,3 +99,26 @@ def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
     job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--rows", "96", "--epochs", "1", "--seconds", "0"))
     assert job.end() == 0, job.output
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1 < len(lines(job, "end"))
+
+
+@pytest.mark.parametrize("flags", [(), ("--estimator",)], ids=["session", "estimator"])
+def test_sessions_of_tensorflow_1_make_each_step_together(begin, flags):
+    script = ("python", str(SCRIPTS / "session_stepped.py"), "--steps", "2000", *flags)
+    job = begin("--strategy", "allreduce", "--workers", "1", command=script)
+    wait_together(job, "chief-0", "worker-0")
+    assert job.scale(workers=2).outcome == "committed"
+    wait_together(job, "chief-0", "worker-0", "worker-1")
+    for role in ("worker-1", "chief-0"):
+        killed = job.kill(role)
+        wait_steps(job)
+        job.until(lambda role=role, killed=killed: job.pid(role) != killed, f"another process of {role}")
+        wait_together(job, "chief-0", "worker-0", "worker-1")
+    assert job.scale(workers=1).outcome == "committed"
+    wait_together(job, "chief-0", "worker-0")
+    assert hurry(job) == 0, job.output
+    check(job)
+    assert step(job) == 2000
+    assert list((job.directory / "model").glob("model.ckpt-2000.index"))
+    if flags:
+        found = {name: rows[0][0] for name, rows in lines(job, "evaluated").items() if not name.startswith("worker-1")}
+        assert len(found) == 2 and set(found.values()) == {"2000"}, found  # worker-1 has left before

@@ -23,11 +23,6 @@ from deeprec_ext.printable import setup_logging
 
 log = logging.getLogger("deeprec_ext")
 
-NO_DOOR = (
-    "{} has no door to --strategy allreduce yet, and each worker would train a model of its own: train with PS (leave out "
-    "--strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state) and sum(gradients) in each step"
-)
-
 _lock = threading.Lock()
 _member: Member | None = None
 
@@ -92,14 +87,8 @@ def member() -> Member | None:
     return _member
 
 
-def refuse(what: str) -> None:
-    """It trains, and would train alone: the job ends. A script that has joined trains beside its sums as it likes."""
-    if _member is None:
-        _give_up(NO_DOOR.format(what))
-
-
-def _give_up(reason: str) -> NoReturn:
-    """The AIMaster is told, and the process ends."""
+def give_up(reason: str) -> NoReturn:
+    """What would train here would do so by itself: the AIMaster is told, and the process ends."""
     try:
         one = _member or join(_Nothing())
         if isinstance(one, Member):

@@ -27,6 +27,7 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger("deeprec_ext")
 
 TROUBLE_MAX = 300
+LOOK_SECONDS = 0.1
 
 
 class Member:
@@ -106,6 +107,12 @@ class Member:
             self.clock.first_step(epoch)
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
         return summed
+
+    def wait_for_somebody(self) -> None:
+        """Until another process sums, or has begun to; this one takes no part yet. Raises LeaveError as `sum` does."""
+        while not self._views.newest.workers:
+            if self.leaving.wait(LOOK_SECONDS):
+                self.leave()
 
     def attend(self, arrays: Sequence[Array]) -> Summed | None:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""

@@ -27,6 +27,7 @@ from deeprec_ext.keras.milestones import Milestones
 from deeprec_ext.keras.refusing import is_of_this_keras, other_backend
 from deeprec_ext.keras.stepping import Steps
 from deeprec_ext.tf_private import keras_classes
+from deeprec_ext.tf_private.wrapping import seen
 
 GENERATIONS: dict[int, Any] = {2: keras2, 3: keras3}
 
@@ -36,12 +37,24 @@ NO_DOOR = (
 )
 
 
+def keras_imported(module: Any) -> None:
+    """One of `imports.KERAS_MODELS`."""
+    install(module, 2)
+
+
+def keras3_imported(module: Any) -> None:
+    """`imports.KERAS3_MODELS`."""
+    install(module, 3)
+
+
 def install(module: Any, generation: int) -> None:
     """
     Args:
       module: with Keras's `Model` in it, one of `tf_private.imports.KERAS_MODELS` or `KERAS3_MODELS`.
       generation: 2 or 3.
     """
+    if seen(module):
+        return
     home = Home()
 
     def refuse(reason: str) -> None:
@@ -68,6 +81,8 @@ def _patch(
     strategy = tf.distribute.get_strategy()
 
     def make(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
+        if home.sums_by_itself:
+            return original(model, force)
         if not fitting.is_under_way:
             refuse(NO_DOOR.format("train_on_batch"))
         present = model.train_function
@@ -81,6 +96,10 @@ def _patch(
         return original(model, force)
 
     def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        if home.sums_by_itself:
+            return original(model, *args, **kwargs)
+        if not tf.executing_eagerly():
+            refuse(NO_DOOR.format("fit in a graph of TensorFlow 1"))
         if model.distribute_strategy is not strategy:
             refuse(
                 f"the model was made in the scope of a {type(model.distribute_strategy).__name__}: make it without "

@@ -57,6 +57,11 @@ class Home:
         self.asked_to_train = False
 
     @property
+    def sums_by_itself(self) -> bool:
+        """The script has joined, and trains beside its sums as it likes."""
+        return self.joined is None and joined.member() is not None
+
+    @property
     def member(self) -> Member:
         if self.joined is None:
             one = joined.join(self.state)

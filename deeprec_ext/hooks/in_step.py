@@ -1,0 +1,275 @@
+"""Sessions of TensorFlow 1 in a job without PS: each process trains in its own, and all make each step together.
+
+Where an optimizer applies gradients, it applies the mean of all workers' instead: a script's `apply_gradients` gets stand-ins,
+and when a MonitoredTrainingSession is made (Estimator makes one, too) all of its graph's are put behind one function of Python,
+which sums (`Member.sum`). So a step with several optimizers is one sum. Statistics that are no trainable variables (of a
+normalisation) are averaged in it. The chief alone restores, writes checkpoints and summaries; who comes later is given all
+variables by those who are there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from deeprec_ext import env
+from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.elastic.member import joined
+from deeprec_ext.elastic.member.member import Member
+from deeprec_ext.elastic.member.views import LeaveError
+from deeprec_ext.errors import ProtocolError, RefusedError
+from deeprec_ext.tf_private import estimators, keras_classes, training
+from deeprec_ext.tf_private.operations import exchange_input
+from deeprec_ext.tf_private.wrapping import seen, wrap
+from deeprec_ext.units import few
+
+v1 = tf.compat.v1
+log = logging.getLogger("deeprec_ext")
+
+CHECKPOINT_SECONDS, LOOK_SECONDS = 600.0, 0.5
+"""How long a worker that wants to evaluate waits for the chief's checkpoint of what they have trained."""
+
+
+class _Site:
+    """One call of `apply_gradients`."""
+
+    def __init__(self, given: Sequence[Any], means: Sequence[Any]) -> None:
+        self.given, self.means = given, means
+
+
+_sites: weakref.WeakKeyDictionary[Any, list[_Site]] = weakref.WeakKeyDictionary()
+_statistics: weakref.WeakKeyDictionary[Any, list[tuple[Any, Any]]] = weakref.WeakKeyDictionary()
+"""Graph -> (variable, its value after the forward pass)."""
+
+
+def tensorflow_imported(tensorflow: Any) -> None:
+    wrap(v1.train.Optimizer, "apply_gradients", _apply)
+    training.exchange_monitored_training_session(tensorflow, _train)
+
+
+def keras_optimizers_imported(module: Any) -> None:
+    """One of `imports.KERAS_OPTIMIZERS`: Estimators of TensorFlow 2 train by them, in graphs."""
+    for kind, method in keras_classes.optimizers(module):
+        if method == "apply_gradients" and not seen(kind):
+            wrap(kind, method, _apply)
+
+
+def estimator_imported(module: Any) -> None:
+    """`tensorflow_estimator.python.estimator.training`: in a worker, what needs a checkpoint waits for the chief's."""
+    estimators.wrap_sessions(module, _train)
+    if env.role() == "chief":
+        return
+    kind = module.estimator_lib.EstimatorV2
+    for name in ("evaluate", "predict"):
+        wrap(kind, name, _when_there_is_a_checkpoint)
+    for name in ("export_saved_model", "export_savedmodel"):
+        if hasattr(kind, name):
+            wrap(kind, name, lambda original, estimator, *args, **words: log.info("the chief exports the model"))
+
+
+def _when_there_is_a_checkpoint(original: Callable[..., Any], estimator: Any, *args: Any, **words: Any) -> Any:
+    member, deadline = joined.member(), time.monotonic() + CHECKPOINT_SECONDS
+    told = False
+    while member is not None and not member.leaving.is_set() and time.monotonic() < deadline:
+        newest = tf.train.latest_checkpoint(estimator.model_dir)
+        if newest is not None and int(newest.rpartition("-")[2] or 0) >= SUMS.step:
+            break
+        if not told:
+            told = True
+            log.info("waiting for the chief's checkpoint of step %d", SUMS.step)
+        time.sleep(LOOK_SECONDS)
+    return original(estimator, *args, **words)
+
+
+def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **words: Any) -> Any:
+    pairs = list(grads_and_vars)
+    if tf.executing_eagerly() or tf.inside_function() or not any(one is not None for one, _ in pairs):
+        return original(optimizer, pairs, *args, **words)
+    graph = v1.get_default_graph()
+    if graph not in _statistics:
+        trained = {id(one) for one in v1.trainable_variables()}
+        kept = [one for one in v1.global_variables() if id(one) not in trained and one.dtype.is_floating]
+        _statistics[graph] = [(one, tf.identity(one.read_value())) for one in kept]
+    given, means, new = [], [], []
+    for gradient, variable in pairs:
+        mean = None
+        if gradient is not None:
+            dense = tf.convert_to_tensor(gradient)
+            dense.set_shape(variable.shape)
+            given.append(tf.identity(dense))
+            mean = tf.identity(given[-1])  # until the session is made
+            means.append(mean)
+        new.append((mean, variable))
+    _sites.setdefault(graph, []).append(_Site(given, means))
+    with tf.control_dependencies(means):
+        return original(optimizer, new, *args, **words)
+
+
+def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
+    """MonitoredTrainingSession."""
+    given = inspect.signature(make).bind(*args, **words)
+    given.apply_defaults()
+    named, graph = given.arguments, v1.get_default_graph()
+    if joined.member() is not None and SUMS.member is None:  # the script sums by itself
+        return make(*args, **words)
+    if named["master"]:
+        _refuse(
+            f"the script trains on a cluster of its own ({named['master']}), and a job without PS has none: leave master out of "
+            "MonitoredTrainingSession, and let no TF_CONFIG or flag make a server"
+        )
+    sites = _sites.get(graph, [])
+    if not sites:
+        _refuse(
+            "nothing in the graph of MonitoredTrainingSession is trained by an optimizer of tf.compat.v1.train: its gradients "
+            "could not be summed; train it with PS (leave out --strategy)"
+        )
+    hooks = list(named["hooks"] or ())
+    if env.role() != "chief":
+        named.update(checkpoint_dir=None, chief_only_hooks=None)
+        hooks = [one for one in hooks if not isinstance(one, (v1.train.CheckpointSaverHook, v1.train.SummarySaverHook))]
+    SUMS.finish(graph, sites)
+    named.update(is_chief=True, hooks=[_Joining(), *hooks])
+    return make(*given.args, **given.kwargs)
+
+
+def _refuse(reason: str) -> NoReturn:
+    joined.give_up(reason)
+
+
+class _Sums:
+    """Of this process."""
+
+    def __init__(self) -> None:
+        self.member: Member | None = None
+        self.step = 0
+        """The global step, as far as a session of this process has come."""
+        self.session: Any = None
+        self._like: list[Array] = []
+        self._finished: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._variables: list[tuple[Any, Any, Any, Any]] = []  # variable, read, placeholder, write
+
+    def finish(self, graph: Any, sites: Sequence[_Site]) -> None:
+        """The graph is complete: its gradients are put behind one sum."""
+        if graph not in self._finished:
+            self._finished.add(graph)
+            self._sum_in(graph, sites)
+        self._variables = [
+            (one, one.read_value(), value := v1.placeholder(one.dtype.base_dtype, one.shape), v1.assign(one, value).op)
+            for one in v1.global_variables()
+        ]
+
+    def _sum_in(self, graph: Any, sites: Sequence[_Site]) -> None:
+        means = [mean for site in sites for mean in site.means]
+        found = [one for site in sites for one in site.given]
+        if _reaches(found, {one.op for one in means}):
+            _refuse(
+                "an optimizer's gradients are computed of what another one has updated in the same step: they cannot be summed "
+                "as one; train it with PS (leave out --strategy)"
+            )
+        kept = _statistics.get(graph, [])
+        every = [*found, *(value for _, value in kept)]
+        if not all(one.shape.is_fully_defined() for one in every):
+            _refuse("gradients are of shapes that are not known before a step: they cannot be summed")
+        kind = tf.float64 if any(one.dtype == tf.float64 for one in every) else tf.float32
+        self._like = [np.zeros(one.shape.as_list(), kind.as_numpy_dtype) for one in every]
+        with tf.control_dependencies(None):
+            came = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in every], [kind] * len(every))
+            came = [tf.cast(tf.reshape(new, one.shape), one.dtype) for new, one in zip(came, every)]
+            writes = [v1.assign(variable, new).op for (variable, _), new in zip(kept, came[len(found) :])]
+            with tf.control_dependencies(writes):
+                new = [tf.identity(one) for one in came[: len(found)]]
+        for mean, one in zip(means, new):
+            exchange_input(mean.op, 0, one)
+
+    def enter(self, session: Any) -> None:
+        """The session's variables are those of the job."""
+        self.session = session
+        if self.member is None:
+            member = joined.join(self)
+            if not isinstance(member, Member):
+                raise RefusedError("a process that a role has started trains by itself")
+            self.member = member
+        else:
+            self.member.anew()
+        if env.role() != "chief":
+            self.member.wait_for_somebody()  # who has the model: else this process would begin it
+        while self.member.step < 0:
+            self.member.attend(self._like)
+
+    # ---- the state
+
+    def take(self) -> Sequence[Array]:
+        return [np.asarray(one) for one in self.session.run([read for _, read, _, _ in self._variables])]
+
+    def put(self, arrays: Sequence[Array]) -> None:
+        kinds = [(tuple(one.shape.as_list()), one.dtype.base_dtype.as_numpy_dtype) for one, *_ in self._variables]
+        if [(one.shape, one.dtype) for one in arrays] != kinds:
+            raise ProtocolError(
+                f"{len(arrays)} variables there are not the {len(kinds)} here "
+                f"({few([one.name for one, *_ in self._variables], 3)}): the models are not alike"
+            )
+        writes = [write for *_, write in self._variables]
+        self.session.run(writes, {value: one for (_, _, value, _), one in zip(self._variables, arrays)})
+
+    def _summed(self, *values: Array) -> list[Array]:
+        """Called by TensorFlow, within a step."""
+        assert self.member is not None
+        try:
+            arrays = [np.ascontiguousarray(one) for one in values]
+            while not (summed := self.member.sum(arrays, 1.0, last=True)).weight:
+                pass  # all are new
+        except LeaveError as error:  # the others have gone on without this process
+            log.info("%s", error)
+            self.member.finish(0)
+            sys.stdout.flush()
+            os._exit(0)
+        return list(summed.arrays)
+
+
+SUMS = _Sums()
+
+
+class _Joining(v1.train.SessionRunHook):  # type: ignore[misc]
+    """Of a session that trains: it begins with what the others have, and stops when this process is to leave."""
+
+    def begin(self) -> None:
+        self._step = v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        SUMS.enter(session)
+        if self._step is not None:
+            SUMS.step = int(session.run(self._step))
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if SUMS.member is not None and SUMS.member.leaving.is_set():
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        if self._step is not None:
+            SUMS.step = int(session.run(self._step))
+        member = SUMS.member
+        if member is not None and member.leaving.is_set():
+            member.part()
+
+
+def _reaches(tensors: Sequence[Any], ops: set[Any]) -> bool:
+    """Whether one of them is computed by these."""
+    seen, left = set(), [one.op for one in tensors]
+    while left:
+        op = left.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if op in ops:
+            return True
+        left += [one.op for one in op.inputs] + list(op.control_inputs)
+    return False
