@@ -6,8 +6,8 @@
   cnn   1 M parameters: three convolutions, a dense layer; pictures of 28 x 28
   mlp   25 M parameters: dense layers
 
-A script (`train` of this file) calls `fit` of arrays with a global batch of 64; stock makes the model in the scope of its strategy.
-Both are whole: two processes each, started anew for each turn. A step's time is that between two calls of
+A script (`train` of this file) calls `fit` of arrays with a global batch of 64; stock makes the model within
+its strategy. Both are whole: two processes each, started anew for each turn. A step's time is that between two calls of
 `on_train_batch_end` of the first worker; 30 steps since both make them are left out.
 """
 
@@ -38,9 +38,7 @@ def train(arguments: argparse.Namespace) -> None:
     import numpy as np
     import tensorflow as tf
 
-    name = os.environ.get("BENCHMARK_NAME") or (
-        f"{os.environ['DEEPREC_EXT_ROLE']}-{os.environ['DEEPREC_EXT_INDEX']}"
-    )
+    name = os.environ.get("BENCHMARK_NAME") or (f"{os.environ['DEEPREC_EXT_ROLE']}-{os.environ['DEEPREC_EXT_INDEX']}")
     rows = BATCH * arguments.steps
     keras = tf.keras
 
@@ -157,8 +155,9 @@ def main() -> None:
         return
     for name, kinds in told.items():
         ratios = sorted(one / other for one, other in zip(kinds["ours"], kinds["stock"]))
+        stocks, owns = (statistics.median(kinds[kind]) * 1e3 for kind in KINDS)
         print(
-            f"{name}: stock {statistics.median(kinds['stock']) * 1e3:.1f} ms, ours {statistics.median(kinds['ours']) * 1e3:.1f} ms, "
+            f"{name}: stock {stocks:.1f} ms, ours {owns:.1f} ms, "
             f"÷ {statistics.median(ratios):.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
         )
 

@@ -149,8 +149,8 @@ class Summing:
           weight: of what is given, for example its number of records.
           vote: for whatever all members vote on; it counts whatever the weight.
           leads: all have this member's state before they hear of the sum.
-          entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something it
-            gives up the sum, and not the generation.
+          entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something
+            it gives up the sum, and not the generation.
 
         Raises ProtocolError where this member's arrays or state are not like the others'.
         """

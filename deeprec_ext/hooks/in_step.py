@@ -123,8 +123,8 @@ def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
         return make(*args, **words)
     if named["master"]:
         _refuse(
-            f"the script trains on a cluster of its own ({named['master']}), and a job without PS has none: leave master out of "
-            "MonitoredTrainingSession, and let no TF_CONFIG or flag make a server"
+            f"the script trains on a cluster of its own ({named['master']}), and a job without PS has none: leave master out "
+            "of MonitoredTrainingSession, and let no TF_CONFIG or flag make a server"
         )
     sites = _sites.get(graph, [])
     if not sites:

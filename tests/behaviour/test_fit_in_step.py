@@ -14,7 +14,9 @@ SCRIPT = str(SCRIPTS / "stepped.py")
 
 
 def lines(job, kind: str) -> dict[str, list[list[str]]]:
-    return {file.name: [line.split() for line in file.read_text().splitlines()] for file in (job.directory / kind).glob("*")}
+    return {
+        file.name: [line.split() for line in file.read_text().splitlines()] for file in (job.directory / kind).glob("*")
+    }
 
 
 def step(job) -> int:
@@ -96,7 +98,13 @@ def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_the
 
 def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
     """A chief that trains alone in a moment, or nearly so: its workers are not there before."""
-    job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--rows", "96", "--epochs", "1", "--seconds", "0"))
+    job = begin(
+        "--strategy",
+        "allreduce",
+        "--workers",
+        "2",
+        command=("python", SCRIPT, "--rows", "96", "--epochs", "1", "--seconds", "0"),
+    )
     assert job.end() == 0, job.output
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1 < len(lines(job, "end"))
 

@@ -67,7 +67,8 @@ def install(module: Any, generation: int) -> None:
     directory = Path(run) if (run := env.workdir()) else None
     door = InStep(home, GENERATIONS[generation], Kept(directory / "model" if directory is not None else None))
     milestones = Milestones(directory, home.chief, home.leaving, lambda: 0)
-    fitting = Fitting(home, door, milestones, EpochsInStep, lambda why: refuse(NO_DOOR.format(f"fit ({why})")))
+    of_job: Any = home
+    fitting = Fitting(of_job, door, milestones, EpochsInStep, lambda why: refuse(NO_DOOR.format(f"fit ({why})")))
     turns = Turns(door, fitting, milestones, home.chief, is_aware())
     _patch(module, door, home, fitting, turns, refuse)
     atexit.register(milestones.script_ends)
@@ -79,6 +80,7 @@ def _patch(
     module: Any, door: InStep, home: Home, fitting: Fitting, turns: Turns, refuse: Callable[[str], None]
 ) -> None:
     strategy = tf.distribute.get_strategy()
+    runs: Any = door
 
     def make(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
         if home.sums_by_itself:
@@ -87,7 +89,7 @@ def _patch(
             refuse(NO_DOOR.format("train_on_batch"))
         present = model.train_function
         if not isinstance(present, Steps) or force:
-            model.train_function = Steps(door, model, "train", lambda: fitting.epochs(model))
+            model.train_function = Steps(runs, model, "train", lambda: fitting.epochs(model))
         return model.train_function
 
     def make_other(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
@@ -115,9 +117,9 @@ def _patch(
             result = fitting.fit(original, model, args, kwargs)
         finally:
             running = fitting.last
-            if running is None or not running.ended_together:  # others would wait for its next sum
-                if home.joined is not None:
-                    home.joined.part()
+            together = running is not None and running.ended_together
+            if not together and home.joined is not None:  # others would wait for its next sum
+                home.joined.part()
         if home.leaving.is_set():
             home.member.leave()
         return result
@@ -159,5 +161,3 @@ def _redirect(directory: Path | None, home: Home, fitting: Fitting, milestones: 
         Redirected(
             place, lambda: of_worker and fitting.has_begun, lambda: late and not fitting.has_begun, ours
         ).begin()  # fmt: skip
-
-

@@ -1,11 +1,11 @@
 """The epochs of a `fit` whose steps all processes make together.
 
 Nobody waits for a batch: whoever has none takes part in the step of the others, and applies what they have found. An epoch is
-over for all in the same step: when each has voted so, since the ledger says that all its records are trained. A batch is trained
-when the sum after its own says that it is in the model (`Summed.followed`), wherever it was computed.
+over for all in the same step: when each has voted so, since the ledger says that all its records are trained. A batch is
+trained when the sum after its own says that it is in the model (`Summed.followed`), wherever it was computed.
 
-While a process waits for something else (what the chief makes of an epoch), it enters new rings with the others, who may need of
-it what only it has had.
+While a process waits for something else (what the chief makes of an epoch), it enters new rings with the others, who may need
+of it what only it has had.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ IDLE_SECONDS = 0.05
 class EpochsInStep(Epochs):
     """As `Epochs`. `home` is `in_step.home.Home`, `model` an `InStep`."""
 
+    _home: Any
     _model: InStep
 
     def __init__(self, *args: Any, **words: Any) -> None:

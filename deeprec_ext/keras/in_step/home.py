@@ -66,7 +66,9 @@ class Home:
         if self.joined is None:
             one = joined.join(self.state)
             if not isinstance(one, Member):
-                raise UsageError("a process that a role has started trains by itself: call fit in the role's own process")
+                raise UsageError(
+                    "a process that a role has started trains by itself: call fit in the role's own process"
+                )
             self.joined = one
         return self.joined
 

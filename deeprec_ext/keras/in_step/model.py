@@ -32,6 +32,7 @@ from deeprec_ext.tf_private import keras_classes
 
 log = logging.getLogger("deeprec_ext")
 
+
 class Over(Exception):
     """The epoch in which this process would make a step is over: it was away."""
 
@@ -297,8 +298,8 @@ class InStep:
         what = "applies no gradients by the model's optimizer" if not course.applied else (
             f"applies gradients {course.applied} times")  # fmt: skip
         reason = (
-            f"a step of {course.model.name} {what}, and what is summed over all workers has to be applied once: train it with PS "
-            "(leave out --strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state)"
+            f"a step of {course.model.name} {what}, and what is summed over all workers has to be applied once: train it with "
+            "PS (leave out --strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state)"
         )
         self._home.refused(reason)
         return RefusedError(reason)

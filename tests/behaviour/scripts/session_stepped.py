@@ -83,7 +83,9 @@ parser.add_argument("--estimator", action="store_true")
 arguments = parser.parse_args()
 if arguments.estimator:
     estimator = tf.estimator.Estimator(
-        model_fn, os.path.join(OUT, "model"), tf.estimator.RunConfig(save_checkpoints_steps=100, log_step_count_steps=100)
+        model_fn,
+        os.path.join(OUT, "model"),
+        tf.estimator.RunConfig(save_checkpoints_steps=100, log_step_count_steps=100),
     )
     result, _ = tf.estimator.train_and_evaluate(
         estimator,

@@ -72,7 +72,9 @@ x[:, 0] = np.arange(len(x))
 model = Noted()
 model.compile("adam", loss="mse", metrics=["mae"])
 for _ in range(arguments.fits):
-    history = model.fit(x, y, batch_size=32, epochs=arguments.epochs, validation_split=0.0, verbose=2, callbacks=[Watch()])
+    history = model.fit(
+        x, y, batch_size=32, epochs=arguments.epochs, validation_split=0.0, verbose=2, callbacks=[Watch()]
+    )
     append("history", *history.history["loss"])
     append("measured", *model.evaluate(x, y, verbose=0))
 model.save_weights(os.path.join(OUT, "model.weights.h5"))
