@@ -181,9 +181,10 @@ class Summing:
           arrays: as of `sum`.
         """
         self._begin()
-        with self._giving_up():
-            result = self._enter(arrays)
-            return self._had(result, arrays) if result is not None else None
+        for _ in range(2):  # a ring that is over is left first
+            with self._giving_up():
+                result = self._enter(arrays)
+                return self._had(result, arrays) if result is not None else None
         return None
 
     def anew(self) -> None:
