@@ -18,7 +18,9 @@ if os.environ.get("DEEPREC_EXT_AIMASTER") and os.environ.get("DEEPREC_EXT_ROLE")
 
 
 def __getattr__(name: str) -> Any:
-    """`deeprec_ext.elastic_partitioner`, imported on first use."""
+    """`deeprec_ext.elastic_partitioner` and `deeprec_ext.global_batch`, imported on first use."""
+    if name == "global_batch":
+        return importlib.import_module("deeprec_ext.elastic.member.joined").global_batch
     if name == "elastic_partitioner":
         return importlib.import_module("deeprec_ext.elastic.trainer.partitioner").elastic_partitioner
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

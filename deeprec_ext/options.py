@@ -290,6 +290,15 @@ class Settings:
         "what a damaged record of a dataset does (a CRC that is wrong, a quote that is not closed): fail (default; "
         "its shard fails, and the job with it), or skip: it is left out and counted",
         words=BAD_RECORDS, **BOTH)
+    step_batch: str = option(
+        "whole", "Of a job without PS: `batch_size` is that of a step of all workers, each has its part (`whole`), or that of "
+        "each worker, and a step has as many records as there are workers for (`each`).", words=("whole", "each"))
+    rate_scaling: str = option(
+        "none", "How the learning rate follows the number of workers where each has a batch of its own: not, times that number "
+        "(`linear`), or times its root (`root`).", words=("none", "linear", "root"))
+    rate_warmup_steps: int = option(
+        100, "In so many steps the learning rate has come to what `rate_scaling` says, from nothing or from another number of "
+        "workers.", least=1)
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)

@@ -85,7 +85,7 @@ class Summed:
       weight: of all together; step: its number, from 1; counted: whether what this member gave is in it.
       followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
         left out, and the others have summed that step again. So what was trained is known when the next sum is there.
-      unanimous: whether all members voted for what they vote on.
+      unanimous: whether all members voted for what they vote on; members: how many summed.
     """
 
     arrays: list[Array]
@@ -94,6 +94,7 @@ class Summed:
     counted: bool
     followed: bool
     unanimous: bool = False
+    members: int = 1
 
 
 _TAIL = 4
@@ -248,7 +249,7 @@ class Summing:
             found.append(np.divide(part, total) if total else np.zeros_like(part))
             at += one.size
         counted = result.number in self._gave_in
-        return Summed(found, total, result.step, counted, self._followed, votes == members)
+        return Summed(found, total, result.step, counted, self._followed, votes == members, int(members))
 
     def _level(self, ring: Ring, leads: bool) -> None:
         """All have the state of the first that leads."""

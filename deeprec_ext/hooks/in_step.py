@@ -27,6 +27,7 @@ from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.elastic.member.views import LeaveError
 from deeprec_ext.errors import ProtocolError, RefusedError
+from deeprec_ext.hooks.rates import Rate, scaled
 from deeprec_ext.tf_private import estimators, keras_classes, training
 from deeprec_ext.tf_private.operations import exchange_input
 from deeprec_ext.tf_private.wrapping import seen, wrap
@@ -42,8 +43,8 @@ CHECKPOINT_SECONDS, LOOK_SECONDS = 600.0, 0.5
 class _Site:
     """One call of `apply_gradients`."""
 
-    def __init__(self, given: Sequence[Any], means: Sequence[Any]) -> None:
-        self.given, self.means = given, means
+    def __init__(self, given: Sequence[Any], means: Sequence[Any], rate: Any) -> None:
+        self.given, self.means, self.rate = given, means, rate
 
 
 _sites: weakref.WeakKeyDictionary[Any, list[_Site]] = weakref.WeakKeyDictionary()
@@ -94,6 +95,8 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
     pairs = list(grads_and_vars)
     if tf.executing_eagerly() or tf.inside_function() or not any(one is not None for one, _ in pairs):
         return original(optimizer, pairs, *args, **words)
+    if not SUMS.join():  # the script sums by itself
+        return original(optimizer, pairs, *args, **words)
     graph = v1.get_default_graph()
     if graph not in _statistics:
         trained = {id(one) for one in v1.trainable_variables()}
@@ -109,9 +112,13 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
             mean = tf.identity(given[-1])  # until the session is made
             means.append(mean)
         new.append((mean, variable))
-    _sites.setdefault(graph, []).append(_Site(given, means))
+    rate = tf.identity(tf.constant(1.0))  # until then as well
+    _sites.setdefault(graph, []).append(_Site(given, means, rate))
     with tf.control_dependencies(means):
-        return original(optimizer, new, *args, **words)
+        if not SUMS.scales:
+            return original(optimizer, new, *args, **words)
+        trained = [variable for mean, variable in new if mean is not None]
+        return scaled(trained, rate, lambda: original(optimizer, new, *args, **words))
 
 
 def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
@@ -119,7 +126,7 @@ def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
     given = inspect.signature(make).bind(*args, **words)
     given.apply_defaults()
     named, graph = given.arguments, v1.get_default_graph()
-    if joined.member() is not None and SUMS.member is None:  # the script sums by itself
+    if not SUMS.join():
         return make(*args, **words)
     if named["master"]:
         _refuse(
@@ -155,6 +162,7 @@ class _Sums:
         self.session: Any = None
         self._like: list[Array] = []
         self._finished: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._rate = Rate(follows=True)
         self._variables: list[tuple[Any, Any, Any, Any]] = []  # variable, read, placeholder, write
 
     def finish(self, graph: Any, sites: Sequence[_Site]) -> None:
@@ -182,7 +190,10 @@ class _Sums:
         kind = tf.float64 if any(one.dtype == tf.float64 for one in every) else tf.float32
         self._like = [np.zeros(one.shape.as_list(), kind.as_numpy_dtype) for one in every]
         with tf.control_dependencies(None):
-            came = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in every], [kind] * len(every))
+            came = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in every], [kind] * (len(every) + 1))
+            rate = tf.identity(tf.reshape(came.pop(), []))
+            for site in sites:
+                exchange_input(site.rate.op, 0, rate if kind == tf.float32 else tf.cast(rate, tf.float32))
             came = [tf.cast(tf.reshape(new, one.shape), one.dtype) for new, one in zip(came, every)]
             writes = [v1.assign(variable, new).op for (variable, _), new in zip(kept, came[len(found) :])]
             with tf.control_dependencies(writes):
@@ -190,16 +201,25 @@ class _Sums:
         for mean, one in zip(means, new):
             exchange_input(mean.op, 0, one)
 
-    def enter(self, session: Any) -> None:
-        """The session's variables are those of the job."""
-        self.session = session
-        if self.member is None:
+    def join(self) -> bool:
+        """Whether steps of this process are made together; not where the script has joined, and sums, by itself."""
+        if self.member is None and joined.member() is None:
             member = joined.join(self)
             if not isinstance(member, Member):
                 raise RefusedError("a process that a role has started trains by itself")
             self.member = member
-        else:
-            self.member.anew()
+        return self.member is not None
+
+    @property
+    def scales(self) -> bool:
+        """Whether the learning rate may be another than the script's."""
+        return self.member is not None and self.member.settings.rate_scaling not in ("", "none")
+
+    def enter(self, session: Any) -> None:
+        """The session's variables are those of the job."""
+        self.session = session
+        assert self.member is not None
+        self.member.anew()
         if env.role() != "chief":
             self.member.wait_for_somebody()  # who has the model: else this process would begin it
         while self.member.step < 0:
@@ -208,9 +228,11 @@ class _Sums:
     # ---- the state
 
     def take(self) -> Sequence[Array]:
-        return [np.asarray(one) for one in self.session.run([read for _, read, _, _ in self._variables])]
+        values = self.session.run([read for _, read, _, _ in self._variables])
+        return [*map(np.asarray, values), self._rate.take()]
 
     def put(self, arrays: Sequence[Array]) -> None:
+        *arrays, rate = arrays
         kinds = [(tuple(one.shape.as_list()), one.dtype.base_dtype.as_numpy_dtype) for one, *_ in self._variables]
         if [(one.shape, one.dtype) for one in arrays] != kinds:
             raise ProtocolError(
@@ -219,6 +241,7 @@ class _Sums:
             )
         writes = [write for *_, write in self._variables]
         self.session.run(writes, {value: one for (_, _, value, _), one in zip(self._variables, arrays)})
+        self._rate.put(rate)
 
     def _summed(self, *values: Array) -> list[Array]:
         """Called by TensorFlow, within a step."""
@@ -232,7 +255,8 @@ class _Sums:
             self.member.finish(0)
             sys.stdout.flush()
             os._exit(0)
-        return list(summed.arrays)
+        rate = self._rate.after(summed.members, self.member.settings)
+        return [*summed.arrays, np.array(rate, self._like[0].dtype)]
 
 
 SUMS = _Sums()

@@ -77,7 +77,8 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
 
 
 def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin):
-    job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--epochs", "5"))
+    settings = ("--setting", "step_batch=each", "--setting", "rate_scaling=linear")
+    job = begin("--strategy", "allreduce", "--workers", "2", *settings, command=("python", SCRIPT, "--epochs", "5"))
     wait_together(job, "chief-0", "worker-0", "worker-1")
     for role in ("worker-1", "chief-0"):
         killed = job.kill(role)
@@ -112,7 +113,8 @@ def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
 @pytest.mark.parametrize("flags", [(), ("--estimator",)], ids=["session", "estimator"])
 def test_sessions_of_tensorflow_1_make_each_step_together(begin, flags):
     script = ("python", str(SCRIPTS / "session_stepped.py"), "--steps", "2000", *flags)
-    job = begin("--strategy", "allreduce", "--workers", "1", command=script)
+    scaling = () if flags else ("--setting", "rate_scaling=root")
+    job = begin("--strategy", "allreduce", "--workers", "1", *scaling, command=script)
     wait_together(job, "chief-0", "worker-0")
     assert job.scale(workers=2).outcome == "committed"
     wait_together(job, "chief-0", "worker-0", "worker-1")

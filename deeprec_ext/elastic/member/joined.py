@@ -87,6 +87,12 @@ def member() -> Member | None:
     return _member
 
 
+def global_batch(records: int) -> int:
+    """This worker's part of the records of a step of all; all of them where it is alone, or has not joined."""
+    count, place = _member.place if _member is not None else (1, 0)
+    return max(1, records // count + (place < records % count))
+
+
 def give_up(reason: str) -> NoReturn:
     """What would train here would do so by itself: the AIMaster is told, and the process ends."""
     try:

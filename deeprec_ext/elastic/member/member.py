@@ -53,6 +53,7 @@ class Member:
         self._summing = Summing(self._listener, self._views, state)
         self._says_ready = False
         self._parted = False
+        self.settings = pb.AgentSettings()
         self._noticed: dict[str, pb.Notice] = {}
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
@@ -183,6 +184,7 @@ class Member:
         self._views.secret = reply.ring_secret
         self._views.take(reply.view)
         self.inputs.registered(reply)
+        self.settings = reply.settings
         self._sampler.follow(reply.settings.gazer_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data.feeder import Feeder
+from deeprec_ext.elastic.member.joined import global_batch
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.in_step.model import InStep, Over
 from deeprec_ext.keras.leased.epochs import Epochs
@@ -182,6 +183,7 @@ class EpochsInStep(Epochs):
 
     def _share(self) -> None:
         """This process's part of the records of a step."""
-        if self.batch and isinstance(self._source, Feeder):
-            count, rank = self._home.member.place
-            self._source.batch_size = max(1, self.batch // count + (rank < self.batch % count))
+        whole = self.batch and self._home.member.settings.step_batch != "each"
+        self._model.rate.follows = not whole
+        if whole and isinstance(self._source, Feeder):
+            self._source.batch_size = global_batch(self.batch)

@@ -11,6 +11,7 @@ from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import UsageError
+from deeprec_ext.hooks.rates import Rate
 
 
 class Model:
@@ -18,13 +19,16 @@ class Model:
 
     def __init__(self) -> None:
         self.of: Any = None
+        self.rate = Rate()
 
     def take(self) -> Sequence[Array]:
-        return self.of.take() if self.of is not None else []
+        return [*(self.of.take() if self.of is not None else []), self.rate.take()]
 
     def put(self, arrays: Sequence[Array]) -> None:
+        *arrays, rate = arrays
         if self.of is not None:
             self.of.put(arrays)
+        self.rate.put(rate)
 
 
 class _Leaving:

@@ -24,6 +24,7 @@ from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.states import Variables
 from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.errors import RefusedError
+from deeprec_ext.hooks.rates import scaled
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.in_step.home import Home
 from deeprec_ext.keras.in_step.kept import Kept
@@ -80,6 +81,7 @@ class InStep:
 
     def __init__(self, home: Home, generation: Any, kept: Kept) -> None:
         self._home, self.generation, self.kept = home, generation, kept
+        self.rate = home.state.rate
         self.course: Course | None = None
         """Of the model that the job trains now."""
         self.should_stop = False  # a process that leaves does so between two batches: `Epochs.ready`
@@ -213,10 +215,12 @@ class InStep:
             apply = course.apply
             assert apply is not None
             course.function = tf.function(lambda *means: apply(means), autograph=False)
-            with self._trace(None):
-                course.function(*map(tf.constant, summed.arrays))
-            return
-        course.function(*map(tf.constant, summed.arrays))
+        with self._trace(None):
+            course.function(*map(tf.constant, [*summed.arrays, self._next_rate(summed)]))
+
+    def _next_rate(self, summed: Summed) -> Any:
+        kind = self.course.nothing[0].dtype if self.course is not None else np.float32
+        return np.array(self.rate.after(summed.members, self._home.member.settings), kind)
 
     def _summed(self, *values: Array) -> list[Array]:
         """Called by TensorFlow, within a step."""
@@ -224,7 +228,7 @@ class InStep:
             arrays = [np.ascontiguousarray(one) for one in values]
             while not (summed := self._sum(arrays, self._weight)).weight:
                 pass  # nobody else had a batch, and this one did not count yet
-            return list(summed.arrays)
+            return [*summed.arrays, self._next_rate(summed)]
         except BaseException as error:
             self._failed = error
             raise
@@ -267,6 +271,7 @@ class InStep:
         kind = tf.float64 if tf.float64 in kinds else tf.float32
 
         def apply(means: Sequence[Any]) -> Any:
+            *means, rate = means
             means = [tf.cast(tf.ensure_shape(one, shape), own) for one, shape, own in zip(means, shapes, kinds)]
             whole = list(gradients)
             for at, mean in zip(places, means):
@@ -276,7 +281,9 @@ class InStep:
                     variable.assign(mean)
                 self._within = True
                 try:
-                    return call(whole)
+                    if self._home.member.settings.rate_scaling in ("", "none"):
+                        return call(whole)
+                    return scaled(self.generation.trained(course.model), rate, lambda: call(whole))
                 finally:
                     self._within = False
 
@@ -286,7 +293,7 @@ class InStep:
         else:
             raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
         with tf.control_dependencies(found):
-            means = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in found], [kind] * len(found))
+            means = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in found], [kind] * (len(found) + 1))
         return apply(means)
 
     def _averaged(self, model: Any) -> list[Any]:

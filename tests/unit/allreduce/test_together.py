@@ -51,7 +51,9 @@ def test_votes_count_whatever_the_weight_and_all_hear_the_same(job):
     members, announce = job
     announce("abc")
     for votes in ((True, True, True), (True, False, True), (False, False, False)):
-        found = all_of([lambda one=one, vote=vote: one.sum(1.0, 0.0, vote=vote) for one, vote in zip(members.values(), votes)])
+        found = all_of(
+            [lambda one=one, vote=vote: one.sum(1.0, 0.0, vote=vote) for one, vote in zip(members.values(), votes)]
+        )
         assert {one.unanimous for one in found} == {all(votes)}
 
 
