@@ -1,7 +1,7 @@
 """The learning rate of a job without PS whose steps have more records with more workers.
 
-An update that is a multiple of the learning rate (of SGD, momentum, Adam and AdamW, with its decay) is that of another rate when
-what it has changed is multiplied: so no optimizer has to be known, and a script's schedules and callbacks see their own rate.
+An update that is a multiple of the learning rate (of SGD, momentum, Adam and AdamW, with its decay) is that of another rate
+when what it has changed is multiplied: so no optimizer has to be known, and a script's schedules and callbacks see their own.
 """
 
 from __future__ import annotations

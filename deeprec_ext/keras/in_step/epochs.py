@@ -52,6 +52,13 @@ class EpochsInStep(Epochs):
             return
         if not self._entered:
             self._have_model()
+            if self._home.chief and not self.batch:
+                self._home.notice(
+                    "steps-grow", "the input of fit gives batches to one worker each, and a step of all has as many as there "
+                    "are workers",
+                    "give fit arrays with batch_size, or a pipeline whose last stages are batch and prefetch, for steps of one "
+                    "size; or let the learning rate follow: --setting rate_scaling=linear", mended=True,
+                )  # fmt: skip
             if self._home.chief and self._again:
                 self._model.back()
             if not self._home.chief and self._trained():  # who has the model may be gone in a moment
