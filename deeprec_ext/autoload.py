@@ -35,11 +35,11 @@ _WATCHED: dict[str, str] = {
 """Module -> function of `elastic.trainer.patches` that is called, with the module, when it has been imported."""
 
 _IN_STEP: dict[str, tuple[str, str]] = {
-    "tensorflow": ("deeprec_ext.hooks.in_step", "tensorflow_imported"),
-    imports.ESTIMATOR: ("deeprec_ext.hooks.in_step", "estimator_imported"),
-    **dict.fromkeys(imports.KERAS_MODELS, ("deeprec_ext.keras.in_step.entry", "keras_imported")),
-    imports.KERAS3_MODELS: ("deeprec_ext.keras.in_step.entry", "keras3_imported"),
-    **dict.fromkeys(imports.KERAS_OPTIMIZERS, ("deeprec_ext.hooks.in_step", "keras_optimizers_imported")),
+    "tensorflow": ("deeprec_ext.hooks.summed", "tensorflow_imported"),
+    imports.ESTIMATOR: ("deeprec_ext.hooks.summed", "estimator_imported"),
+    **dict.fromkeys(imports.KERAS_MODELS, ("deeprec_ext.keras.in_step.doors", "keras_imported")),
+    imports.KERAS3_MODELS: ("deeprec_ext.keras.in_step.doors", "keras3_imported"),
+    **dict.fromkeys(imports.KERAS_OPTIMIZERS, ("deeprec_ext.hooks.summed", "keras_optimizers_imported")),
 }
 """The same in a job without PS: module -> (module, function)."""
 

@@ -94,6 +94,7 @@ def _made() -> Iterator[tuple[str, Callable[[], Any], str]]:
     )  # fmt: skip
     yield "tf.function", _attributes, "_XlaMustCompile _lower_using_switch_merge _noinline"
     yield "OwnedIterator", _iterator, "_dataset _flat_output_shapes _flat_output_types _iterator_resource"
+    yield "Operation", v1.no_op, "_update_input"
     yield "Dataset", lambda: tf.data.Dataset.range(1), "_functions _inputs"
     yield "Dataset.from_tensors", lambda: tf.data.Dataset.from_tensors(1, name="one"), "_inputs _name"
     # `_filename` is tensorflow-io's, which is not imported for this: a dataset without it is not followed.

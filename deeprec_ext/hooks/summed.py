@@ -40,6 +40,10 @@ CHECKPOINT_SECONDS, LOOK_SECONDS = 600.0, 0.5
 """How long a worker that wants to evaluate waits for the chief's checkpoint of what they have trained."""
 
 
+_HERE = v1.RunOptions(inter_op_thread_pool=-1)
+"""A run within a run: in the thread that asks, for there may be no other on a machine with one core."""
+
+
 class _Site:
     """One call of `apply_gradients`."""
 
@@ -117,8 +121,8 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
     with tf.control_dependencies(means):
         if not SUMS.scales:
             return original(optimizer, new, *args, **words)
-        trained = [variable for mean, variable in new if mean is not None]
-        return scaled(trained, rate, lambda: original(optimizer, new, *args, **words))
+        changed = [variable for mean, variable in new if mean is not None]
+        return scaled(changed, rate, lambda: original(optimizer, new, *args, **words))
 
 
 def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
@@ -228,7 +232,7 @@ class _Sums:
     # ---- the state
 
     def take(self) -> Sequence[Array]:
-        values = self.session.run([read for _, read, _, _ in self._variables])
+        values = self.session.run([read for _, read, _, _ in self._variables], options=_HERE)
         return [*map(np.asarray, values), self._rate.take()]
 
     def put(self, arrays: Sequence[Array]) -> None:
@@ -240,7 +244,8 @@ class _Sums:
                 f"({few([one.name for one, *_ in self._variables], 3)}): the models are not alike"
             )
         writes = [write for *_, write in self._variables]
-        self.session.run(writes, {value: one for (_, _, value, _), one in zip(self._variables, arrays)})
+        feeds = {value: one for (_, _, value, _), one in zip(self._variables, arrays)}
+        self.session.run(writes, feeds, options=_HERE)
         self._rate.put(rate)
 
     def _summed(self, *values: Array) -> list[Array]:
