@@ -352,6 +352,10 @@ class JobSpec(Sizes):
         """Whether it has no PS: chief and workers sum their gradients, step by step. It has no slots either."""
         return not self.slots
 
+    def steps_rate(self, rates: Iterable[float]) -> float:
+        """Steps a second of the job, of those that each trainer makes: in step all make the same."""
+        return max(rates, default=0.0) if self.sums else sum(rates)
+
     @property
     def ps_limit(self) -> int:
         return min(self.max_ps or self.slots, self.slots)

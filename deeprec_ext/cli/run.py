@@ -292,10 +292,10 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     limits = plan.limits
     print(f"would start in {plan.directory.path}: {plan.roles_shown()}")
     print(f"command: {' '.join(plan.command)}")
-    print(f"layout: {plan.layout}")
-    print(
-        f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}; workers {limits.min_workers} to {limits.max_workers}"
-    )
+    if limits.slots:
+        print(f"layout: {plan.layout}")
+    ps = f"slots {limits.slots}; PS {limits.min_ps} to {limits.max_ps}" if limits.slots else "in step, without PS"
+    print(f"{ps}; workers {limits.min_workers} to {limits.max_workers}")
     for line in plan.grown:
         print(f"limits: {line}")
     if plan.start is not None:

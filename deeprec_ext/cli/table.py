@@ -82,7 +82,8 @@ def header(scene: Scene) -> list[Text]:
     text.append("  ")
     text.append(printable(state), style=STATE_STYLE.get(state, "cyan"))
     if scene.status is not None:
-        text.append(f"  view {scene.status.epoch}  {len(set(scene.status.slot_map))} PS, {scene.status.slots} slots")
+        slots = f"{len(set(scene.status.slot_map))} PS, {scene.status.slots} slots" if scene.status.slots else "in step"
+        text.append(f"  view {scene.status.epoch}  {slots}")
     text.append(f"  {format_seconds(scene.seconds)}", style="dim")
     found = [text]
     if scene.dashboard:
@@ -222,7 +223,7 @@ def plain_line(scene: Scene) -> str:
     if status is not None:
         last = f"/{status.last_step:,}" if status.last_step else ""
         parts += [f"step {status.step:,}{last}", f"{status.steps_per_second:.1f} steps/s", f"view {status.epoch}"]
-        parts.append(f"{len(set(status.slot_map))} PS")
+        parts.append(f"{len(set(status.slot_map))} PS" if status.slots else "in step")
         trainers = sum(role.state == "running" and role.role in (pb2.CHIEF, pb2.WORKER) for role in status.roles)
         parts.append(counted(trainers, "trainer"))
         parts += [f"notice {one.notice.code}" for one in status.notices if not one.notice.mended]

@@ -285,7 +285,7 @@ class MetricsCollector:
         self._trained = sum(datasets)
         known = {
             "ps": float(len(job.cluster.ps)), "workers": float(len(job.workers())), "step": float(job.members.step),
-            "steps_per_second": sum(one.get("steps_per_second", 0.0) for one in trainers),
+            "steps_per_second": job.spec.steps_rate([one.get("steps_per_second", 0.0) for one in trainers]),
         }  # fmt: skip
         if any("examples_per_second" in one for one in trainers):
             known["examples_per_second"] = sum(one.get("examples_per_second", 0.0) for one in trainers)

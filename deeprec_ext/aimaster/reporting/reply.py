@@ -80,7 +80,7 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         step=job.members.step,
         last_step=job.members.last_step,
         examples_per_second=sum(member.heartbeat.examples_per_second for member in trainers),
-        steps_per_second=sum(member.heartbeat.steps_per_second for member in trainers),
+        steps_per_second=job.spec.steps_rate([member.heartbeat.steps_per_second for member in trainers]),
         seconds=max(0.0, job.clock.wall() - job.started),
         roles=[_role(job, record, sizes) for record in shown],
         scalings=[scaling.to_proto() for scaling in scalings.records()],
