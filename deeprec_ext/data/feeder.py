@@ -507,7 +507,8 @@ class Feeder:
                 held = self._leases.held.get(lease.id)
                 if self._closed or voids != self._voids or held is None:
                     return
-                part = _part(lease, done, self.batch_size - self._partial.records, skipped)
+                wanted = max(1, self.batch_size - self._partial.records)  # batches may have become smaller meanwhile
+                part = _part(lease, done, wanted, skipped)
                 if not part.skipped:
                     piece = take(columns, slice(done, part.done) if rows is None else rows[done : part.done])
                 else:

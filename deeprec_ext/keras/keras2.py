@@ -88,9 +88,10 @@ def trained(model: Any) -> list[Any]:
 def gradients_of(
     original: Callable[..., Any], args: Sequence[Any], words: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """Of a call of `APPLIES`: the gradients, None for a variable without one, and how it is called with others."""
+    """Of a call of `APPLIES`: the gradients with the shapes of their variables, None for a variable without one, and how it is
+    called with others."""
     rest = dict(words)
     pairs = list(args[0] if args else rest.pop("grads_and_vars"))
-    return [one for one, _ in pairs], lambda means: original(
+    return [(one, unwrapped(variable).shape) for one, variable in pairs], lambda means: original(
         [(mean, variable) for mean, (_, variable) in zip(means, pairs)], *args[1:], **rest
     )

@@ -93,7 +93,12 @@ def trained(model: Any) -> list[Any]:
 def gradients_of(
     original: Callable[..., Any], args: Sequence[Any], words: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """Of a call of `APPLIES`: the gradients, None for a variable without one, and how it is called with others."""
+    """Of a call of `APPLIES`: the gradients with the shapes of their variables, None for a variable without one, and how it is
+    called with others."""
     rest = dict(words)
     gradients = list(args[0] if args else rest.pop("grads"))
-    return gradients, lambda means: original(list(means), *args[1:], **rest)
+    variables = args[1] if len(args) > 1 else rest.get("trainable_variables")
+    if variables is None:
+        variables = keras_classes.trained_by(original)
+    shapes = [tuple(one.shape) for one in variables]
+    return list(zip(gradients, shapes)), lambda means: original(list(means), *args[1:], **rest)

@@ -210,6 +210,11 @@ def inside(thing: Any) -> Any:
     return getattr(thing, "_value", None)
 
 
+def trained_by(method: Any) -> Any:
+    """The variables that an optimizer of Keras 3 was built for; given is a method of it."""
+    return method.__self__._trainable_variables
+
+
 def kept_of(optimizer: Any) -> Iterator[tuple[Any, Any]]:
     """(variable, weight that it is of) of one of Keras 3, which keeps lists with one for each weight."""
     weights = getattr(optimizer, "_trainable_variables", None) or ()

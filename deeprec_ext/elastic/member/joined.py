@@ -89,8 +89,15 @@ def member() -> Member | None:
 
 def global_batch(records: int) -> int:
     """This worker's part of the records of a step of all; all of them where it is alone, or has not joined."""
-    count, place = _member.place if _member is not None else (1, 0)
-    return max(1, records // count + (place < records % count))
+    return part(records, *(_member.place if _member is not None else (1, 0)))
+
+
+def part(records: int, members: int, place: int) -> int:
+    """Of one of them. Even, where all are and have some: of odd batches convolutions of TensorFlow 2.15 on a processor (oneDNN)
+    write beyond their memory."""
+    unit = 2 if records % 2 == 0 and records >= 4 * members else 1
+    units = records // unit
+    return max(1, unit * (units // members + (place < units % members)))
 
 
 def give_up(reason: str) -> NoReturn:

@@ -113,6 +113,7 @@ def _patch(
                 "TF_USE_LEGACY_KERAS=1, which makes them the same"
             )
         result = None
+        _ = home.member  # before records are read
         try:
             result = fitting.fit(original, model, args, kwargs)
         finally:

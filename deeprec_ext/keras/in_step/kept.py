@@ -1,7 +1,7 @@
 """The model of a job without PS on the chief's disk: who has it when nobody else has.
 
 Each worker has the model, so a chief that dies gets it from them. Where there is none, or all have ended by then, the chief
-begins with what it has kept: a minute old at the most, and whole once a `fit` has ended.
+begins with what it has kept: that of the last epoch, a minute old at the most, and whole once a `fit` has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from deeprec_ext.errors import ProtocolError
 log = logging.getLogger("deeprec_ext")
 
 EVERY_SECONDS = 60.0
+SMALL_BYTES = 64 << 20
 
 
 class Kept:
@@ -51,12 +52,19 @@ class Kept:
         )
         self._writing.start()
 
+    def epoch(self, variables: Any, step: int) -> None:
+        """An epoch has ended: written at once, unless the model is large and was written a moment ago."""
+        large = sum(one.nbytes for one in variables.take()) > SMALL_BYTES
+        if not large or time.monotonic() - self._written > EVERY_SECONDS:
+            self.whole(variables, step)
+
     def whole(self, variables: Any, step: int) -> None:
         """A `fit` has ended."""
         if self._directory is not None:
             if self._writing is not None:
                 self._writing.join()
             self._write(self._file, variables.take(), step)
+            self._written = time.monotonic()
 
     def back(self, variables: Any) -> bool:
         """The state that was kept last of this `fit`. False: there is none that fits."""

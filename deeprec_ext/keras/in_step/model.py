@@ -47,6 +47,9 @@ class Course:
     """Variables that steps change besides the optimizer: statistics."""
     variables: Variables
     keys: frozenset[int]
+    held: tuple[Any, ...] = ()
+    """Its optimizers."""
+    trained: frozenset[int] = frozenset()
     nothing: list[Array] = field(default_factory=list)
     """What who has no batch gives to a sum."""
     applied: int = 0
@@ -107,9 +110,8 @@ class InStep:
             self._watch(one)
         step = self.generation.step(model, kind)
         course = self._courses.get(id(model))
-        fresh = course is None
-        if course is None:
-            course = Course(model, [], Variables([]), frozenset())
+        if course is None or not self._is_of(course, held):  # it was compiled anew, perhaps with other layers to train
+            course = Course(model, [], Variables([]), frozenset(), tuple(held))
 
         @tf.autograph.experimental.do_not_convert
         def run(batch: Any) -> Any:
@@ -126,7 +128,8 @@ class InStep:
                 course.made, course.averaged = True, self._averaged(model)
             function = tf.function(run)
             function.get_concrete_function(spec)
-        if fresh:
+        if self._courses.get(id(model)) is not course:
+            course.trained = self._trained_by(model)
             weights = list({ownership.key(one): one for one in (
                 *self.generation.weights(model), *self.generation.optimizer_variables(model)
             )}.values())  # fmt: skip
@@ -136,6 +139,13 @@ class InStep:
             self.course, self._home.state.of = course, course.variables
             self._home.member.anew()
         return Prepared(course, spec, function)
+
+    def _is_of(self, course: Course, held: Sequence[Any]) -> bool:
+        same = len(held) == len(course.held) and all(one is other for one, other in zip(held, course.held))
+        return same and self._trained_by(course.model) == course.trained
+
+    def _trained_by(self, model: Any) -> frozenset[int]:
+        return frozenset(map(ownership.key, self.generation.trained(model)))
 
     def run(self, prepared: Prepared, values: Sequence[Array], *, train: bool) -> Any:
         """One step on one batch, with all others. Raises Over where there is none to make any more."""
@@ -179,6 +189,11 @@ class InStep:
     def keep(self) -> None:
         assert self.course is not None
         self.kept.whole(self.course.variables, self._home.member.step)
+
+    def keep_if_due(self) -> None:
+        """An epoch is over."""
+        assert self.course is not None
+        self.kept.epoch(self.course.variables, self._home.member.step)
 
     def attend(self) -> None:
         """Others may wait for this process in a new ring, and need of it what they have missed."""
@@ -260,10 +275,15 @@ class InStep:
     def _applied(self, course: Course, original: Callable[..., Any], args: Sequence[Any], words: dict[str, Any]) -> Any:
         course.applied += 1
         if not course.made:
-            return original(*args, **words)
-        gradients, call = self.generation.gradients_of(original, args, words)
+            self._within = True
+            try:
+                return original(*args, **words)
+            finally:
+                self._within = False
+        given, call = self.generation.gradients_of(original, args, words)
+        gradients = [one for one, _ in given]
         places = [at for at, one in enumerate(gradients) if one is not None]
-        found = [tf.convert_to_tensor(gradients[at]) for at in places]
+        found = [tf.ensure_shape(tf.convert_to_tensor(gradients[at]), given[at][1]) for at in places]
         found += [one.read_value() for one in course.averaged]
         if not found:
             raise RefusedError("an optimizer is to apply no gradients at all")
@@ -297,7 +317,7 @@ class InStep:
         return apply(means)
 
     def _averaged(self, model: Any) -> list[Any]:
-        trained = {ownership.key(one) for one in self.generation.trained(model)}
+        trained = self._trained_by(model)
         return [one for one in self.generation.weights(model)
                 if ownership.key(one) not in trained and one.dtype.is_floating]  # fmt: skip
 

@@ -38,7 +38,7 @@ class EpochsInStep(Epochs):
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
         self._given: Any = None  # a ticket: counted; whether it is in the model is known with the next sum
-        self._idle = self._opened = self._entered = False
+        self._idle = self._opened = self._entered = self._shown = False
 
     @property
     def ended_together(self) -> bool:
@@ -47,8 +47,13 @@ class EpochsInStep(Epochs):
 
     def begin(self, epoch: int) -> None:
         self._model.heard, self._model.entered = self._hear, self._enter_again
+        self._model.rate.follows = not self._whole
         super().begin(epoch)
         if self.past:
+            if not self._entered and not self._shown:  # callbacks see the model of about then
+                self._shown = True
+                self._have_model()
+                self._model.back()
             return
         if not self._entered:
             self._have_model()
@@ -71,12 +76,19 @@ class EpochsInStep(Epochs):
         elif self._home.chief and self.writes:
             self._model.leads = True
 
+    def tell(self) -> None:
+        if self._untold is not None and self._entered:
+            self._model.keep_if_due()  # a job that ends here, and is resumed, goes on with the next epoch
+        super().tell()
+
     def ended(self) -> None:
         if self._home.leaving.is_set():
             return
         if self._entered and self._home.member.step > 0:
             if self._home.chief:
                 self._model.keep()
+            elif self.writes:  # the chief's callbacks may have put other weights into it at the end
+                self._model.back()
         else:  # all was over before this process came, and it has no part in the sums any more
             self._have_model()
             self._model.back()
@@ -188,9 +200,12 @@ class EpochsInStep(Epochs):
         if self._entered or self._home.member.step >= 0:
             self._model.attend()
 
+    @property
+    def _whole(self) -> bool:
+        """Whether steps have as many records with any number of workers."""
+        return bool(self.batch) and self._home.member.settings.step_batch != "each"
+
     def _share(self) -> None:
         """This process's part of the records of a step."""
-        whole = self.batch and self._home.member.settings.step_batch != "each"
-        self._model.rate.follows = not whole
-        if whole and isinstance(self._source, Feeder):
+        if self._whole and isinstance(self._source, Feeder):
             self._source.batch_size = global_batch(self.batch)

@@ -410,7 +410,7 @@ class Fitting:
         epochs.left = self._milestones.left
         if wanted.steps is None and found.plan is not None and not found.one_by_one:
             epochs.batch = found.plan.batch_size
-        epochs.writes = roles.write(words.get("callbacks"))
+        epochs.writes = roles.write(words.get("callbacks")) or roles.keep_weights(words.get("callbacks"))
         if found.of_steps is not None:
             epochs.begins, epochs.ends = hooks_of(words["x"])
         verbose = _verbose(words.get("verbose", "auto"))
