@@ -119,10 +119,13 @@ class Summing:
 
     Args:
       state: of this member. It is taken and put within `sum`, by the thread that calls it: as the last step has left it.
+      may_begin: whether its state may be everybody's where nobody has summed yet.
     """
 
-    def __init__(self, listener: Listener, generations: Generations, state: State) -> None:
-        self._listener, self._generations, self._state = listener, generations, state
+    def __init__(
+        self, listener: Listener, generations: Generations, state: State, may_begin: bool = True
+    ) -> None:  # fmt: skip
+        self._listener, self._generations, self._state, self._may_begin = listener, generations, state, may_begin
         self._ring: Ring | None = None
         self._number, self._trouble = -1, ""
         self._last: _Result | None = None
@@ -151,7 +154,7 @@ class Summing:
           vote: for whatever all members vote on; it counts whatever the weight.
           leads: all have this member's state before they hear of the sum.
           entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something
-            it gives up the sum, and not the generation.
+            it gives up the sum, and that generation.
 
         Raises ProtocolError where this member's arrays or state are not like the others'.
         """
@@ -168,9 +171,9 @@ class Summing:
                     return self._had(result, arrays)
             if self._ring is None:
                 continue
-            if self._ring is not before or self._number != number:
-                entered()
             with self._giving_up():
+                if self._ring is not before or self._number != number:
+                    entered()
                 result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads)
                 return self._had(result, arrays)
 
@@ -188,6 +191,11 @@ class Summing:
                 return self._had(result, arrays) if result is not None else None
         return None
 
+    def forget(self) -> None:
+        """This member is as one that is new: what it has is not what the others have."""
+        self.close()
+        self._last, self._trouble = None, "a member has begun anew"
+
     def anew(self) -> None:
         """Other arrays are summed from now on."""
         if self._last is not None:
@@ -195,7 +203,7 @@ class Summing:
 
     def _begin(self) -> None:
         self._gave_in.clear()
-        self._is_new, self._followed = self._last is None, True
+        self._is_new = self._last is None
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -246,10 +254,10 @@ class Summing:
         total, members, votes, _ = map(float, result.flat[-_TAIL:])
         for one in arrays:
             part = result.flat[at : at + one.size].reshape(one.shape)
-            found.append(np.divide(part, total) if total else np.zeros_like(part))
+            found.append(np.asarray(np.divide(part, total), part.dtype) if total else np.zeros_like(part))
             at += one.size
-        counted = result.number in self._gave_in
-        return Summed(found, total, result.step, counted, self._followed, votes == members, int(members))
+        counted, followed, self._followed = result.number in self._gave_in, self._followed, True
+        return Summed(found, total, result.step, counted, followed, votes == members, int(members))
 
     def _level(self, ring: Ring, leads: bool) -> None:
         """All have the state of the first that leads."""
@@ -304,7 +312,7 @@ class Summing:
         """What everybody has, and what who needs. All do the same with the same that was told."""
         kind, last = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays]).encode()), self._last
         mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
-        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind)).encode())]
+        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind, self._may_begin)).encode())]
         best = max(told, key=lambda one: one[:4])  # the first of them
         if kind != best[4]:
             raise ProtocolError(
@@ -313,8 +321,14 @@ class Summing:
         if any(one[4] != kind for one in told):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
-        source, (step, number, before, kept, _) = told.index(best), best
-        begins = step < 0  # the state of the first is everybody's
+        source, (step, number, before, kept, *_) = told.index(best), best
+        begins = step < 0  # the state of the first that may is everybody's
+        if begins:
+            first = next((rank for rank, one in enumerate(told) if one[5]), None)
+            if first is None:
+                ring.leave()  # in order, as above
+                raise LostError("nobody has the model, and who may begin it is not here")
+            source = first
         number = self._number if begins else number  # two beginnings are not the same
         same = [one[:3] == best[:3] and (not begins or rank == source) for rank, one in enumerate(told)]
         late = [kept > 0 and one[:2] == (step - 1, before) for one in told]

@@ -36,6 +36,9 @@ from deeprec_ext.units import few
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
+NEEDS = "gradients_are_summed_over_workers_in_MonitoredTrainingSession_alone"
+"""What a placeholder is called that a session of another kind asks for."""
+
 CHECKPOINT_SECONDS, LOOK_SECONDS = 600.0, 0.5
 """How long a worker that wants to evaluate waits for the chief's checkpoint of what they have trained."""
 
@@ -101,6 +104,11 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
         return original(optimizer, pairs, *args, **words)
     if not SUMS.join():  # the script sums by itself
         return original(optimizer, pairs, *args, **words)
+    if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
+        _refuse(
+            "SyncReplicasOptimizer waits for gradients on parameter servers: leave it out, in a job without PS the "
+            "gradients of all workers are in each step"
+        )
     graph = v1.get_default_graph()
     if graph not in _statistics:
         trained = {id(one) for one in v1.trainable_variables()}
@@ -113,7 +121,7 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
             dense = tf.convert_to_tensor(gradient)
             dense.set_shape(variable.shape)
             given.append(tf.identity(dense))
-            mean = tf.identity(given[-1])  # until the session is made
+            mean = tf.identity(v1.placeholder(dense.dtype, variable.shape, NEEDS))  # until the session is made
             means.append(mean)
         new.append((mean, variable))
     rate = tf.identity(tf.constant(1.0))  # until then as well
@@ -137,15 +145,15 @@ def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
             f"the script trains on a cluster of its own ({named['master']}), and a job without PS has none: leave master out "
             "of MonitoredTrainingSession, and let no TF_CONFIG or flag make a server"
         )
-    sites = _sites.get(graph, [])
-    if not sites:
+    sites = _sites.pop(graph, [])
+    if not sites and graph not in SUMS.finished:
         _refuse(
             "nothing in the graph of MonitoredTrainingSession is trained by an optimizer of tf.compat.v1.train: its gradients "
             "could not be summed; train it with PS (leave out --strategy)"
         )
     hooks = list(named["hooks"] or ())
     if env.role() != "chief":
-        named.update(checkpoint_dir=None, chief_only_hooks=None)
+        named.update(checkpoint_dir=None, summary_dir=None, chief_only_hooks=None)
         hooks = [one for one in hooks if not isinstance(one, (v1.train.CheckpointSaverHook, v1.train.SummarySaverHook))]
     SUMS.finish(graph, sites)
     named.update(is_chief=True, hooks=[_Joining(), *hooks])
@@ -165,19 +173,24 @@ class _Sums:
         """The global step, as far as a session of this process has come."""
         self.session: Any = None
         self._like: list[Array] = []
-        self._finished: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.finished: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed."""
         self._rate = Rate(follows=True)
-        self._variables: list[tuple[Any, Any, Any, Any]] = []  # variable, read, placeholder, write
+        self._variables: list[tuple[str, str, str, str]] = []
+        self._shapes: list[tuple[tuple[int, ...], Any]] = []
 
     def finish(self, graph: Any, sites: Sequence[_Site]) -> None:
         """The graph is complete: its gradients are put behind one sum."""
-        if graph not in self._finished:
-            self._finished.add(graph)
+        if graph not in self.finished:
             self._sum_in(graph, sites)
-        self._variables = [
-            (one, one.read_value(), value := v1.placeholder(one.dtype.base_dtype, one.shape), v1.assign(one, value).op)
-            for one in v1.global_variables()
-        ]
+            every = v1.global_variables()
+            kinds = [(tuple(one.shape.as_list()), one.dtype.base_dtype.as_numpy_dtype) for one in every]
+            names = [
+                (one.name, one.read_value().name, value.name, v1.assign(one, value).op.name)
+                for one in every for value in [v1.placeholder(one.dtype.base_dtype, one.shape)]
+            ]  # fmt: skip
+            self.finished[graph] = names, kinds, self._like
+        self._variables, self._shapes, self._like = self.finished[graph]
 
     def _sum_in(self, graph: Any, sites: Sequence[_Site]) -> None:
         means = [mean for site in sites for mean in site.means]
@@ -187,7 +200,7 @@ class _Sums:
                 "an optimizer's gradients are computed of what another one has updated in the same step: they cannot be summed "
                 "as one; train it with PS (leave out --strategy)"
             )
-        kept = _statistics.get(graph, [])
+        kept = _statistics.pop(graph, [])
         every = [*found, *(value for _, value in kept)]
         if not all(one.shape.is_fully_defined() for one in every):
             _refuse("gradients are of shapes that are not known before a step: they cannot be summed")
@@ -208,7 +221,7 @@ class _Sums:
     def join(self) -> bool:
         """Whether steps of this process are made together; not where the script has joined, and sums, by itself."""
         if self.member is None and joined.member() is None:
-            member = joined.join(self)
+            member = joined.join(self, may_begin=env.role() == "chief")
             if not isinstance(member, Member):
                 raise RefusedError("a process that a role has started trains by itself")
             self.member = member
@@ -223,7 +236,7 @@ class _Sums:
         """The session's variables are those of the job."""
         self.session = session
         assert self.member is not None
-        self.member.anew()
+        self.member.pause()  # a session begins with what the others have
         if env.role() != "chief":
             self.member.wait_for_somebody()  # who has the model: else this process would begin it
         while self.member.step < 0:
@@ -237,11 +250,10 @@ class _Sums:
 
     def put(self, arrays: Sequence[Array]) -> None:
         *arrays, rate = arrays
-        kinds = [(tuple(one.shape.as_list()), one.dtype.base_dtype.as_numpy_dtype) for one, *_ in self._variables]
-        if [(one.shape, one.dtype) for one in arrays] != kinds:
+        if [(one.shape, one.dtype) for one in arrays] != self._shapes:
             raise ProtocolError(
-                f"{len(arrays)} variables there are not the {len(kinds)} here "
-                f"({few([one.name for one, *_ in self._variables], 3)}): the models are not alike"
+                f"{len(arrays)} variables there are not the {len(self._shapes)} here "
+                f"({few([one for one, *_ in self._variables], 3)}): the models are not alike"
             )
         writes = [write for *_, write in self._variables]
         feeds = {value: one for (_, _, value, _), one in zip(self._variables, arrays)}
@@ -252,7 +264,7 @@ class _Sums:
         """Called by TensorFlow, within a step."""
         assert self.member is not None
         try:
-            arrays = [np.ascontiguousarray(one) for one in values]
+            arrays = [np.asarray(one, order="C") for one in values]
             while not (summed := self.member.sum(arrays, 1.0, last=True)).weight:
                 pass  # all are new
         except LeaveError as error:  # the others have gone on without this process
@@ -285,9 +297,8 @@ class _Joining(v1.train.SessionRunHook):  # type: ignore[misc]
     def end(self, session: Any) -> None:
         if self._step is not None:
             SUMS.step = int(session.run(self._step))
-        member = SUMS.member
-        if member is not None and member.leaving.is_set():
-            member.part()
+        if SUMS.member is not None:
+            SUMS.member.pause()  # the others may go on
 
 
 def _reaches(tensors: Sequence[Any], ops: set[Any]) -> bool:

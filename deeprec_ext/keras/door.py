@@ -102,6 +102,9 @@ class Door:
                 self.windows.trained()  # what is on the PS is what counts
         return imported
 
+    def use(self, imported: Imported) -> None:
+        """All steps are in one graph."""
+
     def run(self, imported: Imported, batch: Sequence[np.ndarray], *, train: bool) -> Any:
         """One step on one batch; its results as Keras's step gives them."""
         self.pass_on()

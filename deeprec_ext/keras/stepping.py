@@ -156,6 +156,8 @@ class Steps:
           spec: of one.
           records: of one, where they are known.
         """
+        if self._known:
+            self._door.use(self._known[-1][1])
         if spec is None or self._known:
             return
         spec = _plain(spec)

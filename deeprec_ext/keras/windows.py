@@ -136,6 +136,17 @@ class Windows:
                 one.step = step
 
 
+def written_by(concrete: Any) -> frozenset[int]:
+    """Keys of the variables that a traced function writes."""
+    definition = concrete.graph.as_graph_def()
+    places = {one.op.name: place for place, one in enumerate(concrete.inputs) if one.dtype == tf.resource}
+    outside = {inside.op.name: id(handle) for handle, inside in eager.captured(concrete)}
+    if definition.library.function:  # what they do is not looked into
+        return frozenset(outside.values())
+    writes = find_writes(GraphIndex(definition), places)
+    return frozenset(outside[name] for write in writes for name in write.variables if name in outside)
+
+
 def _written(concrete: Any) -> frozenset[int]:
     """Places among its inputs of the variables that a traced function writes; looked for once."""
     known: frozenset[int] | None = getattr(concrete, "_deeprec_ext_written", None)

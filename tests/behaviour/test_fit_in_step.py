@@ -78,7 +78,7 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
 
 def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin):
     settings = ("--setting", "step_batch=each", "--setting", "rate_scaling=linear")
-    job = begin("--strategy", "allreduce", "--workers", "2", *settings, command=("python", SCRIPT, "--epochs", "5"))
+    job = begin("--strategy", "allreduce", "--workers", "2", *settings, command=("python", SCRIPT, "--epochs", "15"))
     wait_together(job, "chief-0", "worker-0", "worker-1")
     for role in ("worker-1", "chief-0"):
         killed = job.kill(role)
@@ -92,8 +92,8 @@ def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_the
     assert hurry(job) == 0, job.output
     check(job)
     times = times_given(job)
-    assert len(times) == 6400 and min(times.values()) >= 5
-    assert sum(count - 5 for count in times.values()) < 1500
+    assert len(times) == 6400 and min(times.values()) >= 15
+    assert sum(count - 15 for count in times.values()) < 1500
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1
 
 

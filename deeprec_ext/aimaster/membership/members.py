@@ -65,7 +65,8 @@ class Member:
     known_epoch: int = 0
     resident: frozenset[int] = frozenset()  # slots that a PS held whole when it registered
     ring: str = ""  # in a job without PS: where others reach it; empty: it cannot sum yet, or any more
-    parted: bool = False  # it sums no more
+    parted: bool = False  # it sums no more, for now
+    returns: int = 0  # so often it has come back to sum
     host: str = ""
     machine: str = ""  # the same for all that run on one kernel
     machine_kind: str = ""  # as `gazer.host.machine` there tells; empty: not known

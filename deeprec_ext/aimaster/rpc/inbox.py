@@ -22,6 +22,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import once
 
 log = logging.getLogger(__name__)
+RETURNS_MAX = 10_000
+"""So often a member may leave the sums of a job without PS and come back; each is a view."""
+
 NOT_FINITE = "not_finite"
 TEXT_MAX = 2000
 METRICS_MAX = 1000
@@ -224,11 +227,12 @@ class Inbox:
         if (
             ring.address
             and ring.address != member.ring
-            and (member.ring or member.parted or not _is_place(ring.address))
+            and (member.ring or member.returns > RETURNS_MAX or not _is_place(ring.address))
         ):
             job.suspects.note(member, f"it cannot be reached at {ring.address[:PATH_SHOWN]!r}, or at two places")
             return
         if (member.ring, member.parted) != (ring.address, not ring.address):
+            member.returns += member.parted
             member.ring, member.parted = ring.address, not ring.address
             if ring.address and not job.cluster.live:
                 job.ledger.model_is_live()

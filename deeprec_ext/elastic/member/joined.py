@@ -51,10 +51,11 @@ class Alone:
         pass
 
 
-def join(state: State) -> Member | Alone:
+def join(state: State, may_begin: bool = True) -> Member | Alone:
     """Makes this process a member of its job, once; waits until the job lets it in. Outside of a job it is a member alone.
 
     Args:
+      may_begin: whether the model of this process may be everybody's, where nobody has one yet.
       state: `take` gives the arrays that steps leave behind, `put` sets them: a newcomer gets those of the others.
 
     Raises UsageError in a job that has PS, DeepRecError where the job does not take it.
@@ -71,7 +72,7 @@ def join(state: State) -> Member | Alone:
             raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
         env.claim_ownership()
         setup_logging()
-        member = Member(state)
+        member = Member(state, may_begin)
         try:
             member.start()
         except BaseException:

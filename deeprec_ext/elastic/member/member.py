@@ -34,10 +34,10 @@ class Member:
     """What a script sums with; made by `joined.join`. Its agent registers and listens in the background.
 
     Args:
-      state: what steps leave behind, of this process.
+      state: what steps leave behind, of this process; may_begin: see `Summing`.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, may_begin: bool = True) -> None:
         self.identity = Identity.of_this_process("")
         self.clock = StepClock()
         self.leaving = threading.Event()
@@ -50,7 +50,7 @@ class Member:
             raise DeepRecError(f"nobody could reach this member at {host}:{port}: {error}") from error
         self._address = f"{host}:{self._listener.port}"
         self._views = Views(self.identity.name, self.identity.public, self._lost)
-        self._summing = Summing(self._listener, self._views, state)
+        self._summing = Summing(self._listener, self._views, state, may_begin)
         self._says_ready = False
         self._parted = False
         self.settings = pb.AgentSettings()
@@ -119,6 +119,13 @@ class Member:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
         self._take_part()
         return self._summing.attend(arrays)
+
+    def pause(self) -> None:
+        """It sums no more for now, and nobody is to wait for it; with its next sum it comes back as one that is new."""
+        self._summing.forget()
+        if self._says_ready and not self._parted:
+            self._says_ready = False
+            self.agent.send(pb.AgentMessage(ring=pb.Ring()))
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""

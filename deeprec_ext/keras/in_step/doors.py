@@ -118,9 +118,8 @@ def _patch(
             result = fitting.fit(original, model, args, kwargs)
         finally:
             running = fitting.last
-            together = running is not None and running.ended_together
-            if not together and home.joined is not None:  # others would wait for its next sum
-                home.joined.part()
+            if running is None or not running.ended_together:  # others would wait for its next sum
+                home.member.pause()
         if home.leaving.is_set():
             home.member.leave()
         return result

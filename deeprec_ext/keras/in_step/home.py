@@ -12,6 +12,7 @@ from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import UsageError
 from deeprec_ext.hooks.rates import Rate
+from deeprec_ext.hooks.summed import SUMS
 
 
 class Model:
@@ -63,12 +64,12 @@ class Home:
     @property
     def sums_by_itself(self) -> bool:
         """The script has joined, and trains beside its sums as it likes."""
-        return self.joined is None and joined.member() is not None
+        return self.joined is None and joined.member() is not None and SUMS.member is None
 
     @property
     def member(self) -> Member:
         if self.joined is None:
-            one = joined.join(self.state)
+            one = joined.join(self.state, may_begin=self.chief)
             if not isinstance(one, Member):
                 raise UsageError(
                     "a process that a role has started trains by itself: call fit in the role's own process"

@@ -38,7 +38,8 @@ class Kept:
 
     def of(self, fit: str) -> None:
         """The `fit` that is kept from now on."""
-        self._fit, self._written = fit, time.monotonic()
+        if fit != self._fit:
+            self._fit, self._written = fit, time.monotonic()
 
     def look(self, variables: Any, step: int) -> None:
         """After a step: writes the state before it if that is due, beside the training."""

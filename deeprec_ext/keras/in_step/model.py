@@ -10,8 +10,8 @@ Who has no batch sums nothing, and applies what the others have found.
 
 from __future__ import annotations
 
-import functools
 import logging
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +29,9 @@ from deeprec_ext.keras import ownership
 from deeprec_ext.keras.in_step.home import Home
 from deeprec_ext.keras.in_step.kept import Kept
 from deeprec_ext.keras.optimizers import optimizers
+from deeprec_ext.keras.windows import written_by
 from deeprec_ext.tf_private import keras_classes
+from deeprec_ext.tf_private.wrapping import wrap
 
 log = logging.getLogger("deeprec_ext")
 
@@ -96,9 +98,11 @@ class InStep:
         self.entered: Callable[[], None] = lambda: None
         """Is called in each ring that this process comes into in the middle of a step."""
         self._courses: dict[int, Course] = {}
+        self._watched: set[type] = set()
         self._tracing: Course | None = None
         self._within = False
-        self._weight = 0
+        self.records = 1
+        """Of the batch of the next step."""
         self._failed: BaseException | None = None
 
     # -- for `keras.stepping.Steps`
@@ -106,7 +110,7 @@ class InStep:
     def prepare(self, model: Any, kind: str, spec: Any, batches: Any) -> Prepared:
         """Traces a step."""
         held = optimizers(model)
-        for one in held:
+        for one in {type(optimizer) for optimizer in held}:
             self._watch(one)
         step = self.generation.step(model, kind)
         course = self._courses.get(id(model))
@@ -124,21 +128,27 @@ class InStep:
 
         with self._trace(course), keras_classes.without_xla(model, held):
             if not course.made:  # as in plain Keras, whose optimizers make variables where they apply gradients
-                tf.function(run).get_concrete_function(spec)
-                course.made, course.averaged = True, self._averaged(model)
+                concrete = tf.function(run).get_concrete_function(spec)
+                course.made, course.averaged = True, self._averaged(model, concrete)
             function = tf.function(run)
             function.get_concrete_function(spec)
         if self._courses.get(id(model)) is not course:
             course.trained = self._trained_by(model)
             weights = list({ownership.key(one): one for one in (
-                *self.generation.weights(model), *self.generation.optimizer_variables(model)
+                *self.generation.weights(model), *self.generation.optimizer_variables(model), *course.averaged
             )}.values())  # fmt: skip
             course.variables, course.keys = Variables(weights), frozenset(map(ownership.key, weights))
             self._courses[id(model)] = course
+        prepared = Prepared(course, spec, function)
+        self.use(prepared)
+        return prepared
+
+    def use(self, prepared: Prepared) -> None:
+        """It is of the model that the job trains now."""
+        course = prepared.course
         if self.course is not course:
             self.course, self._home.state.of = course, course.variables
             self._home.member.anew()
-        return Prepared(course, spec, function)
 
     def _is_of(self, course: Course, held: Sequence[Any]) -> bool:
         same = len(held) == len(course.held) and all(one is other for one, other in zip(held, course.held))
@@ -149,10 +159,10 @@ class InStep:
 
     def run(self, prepared: Prepared, values: Sequence[Array], *, train: bool) -> Any:
         """One step on one batch, with all others. Raises Over where there is none to make any more."""
-        self._weight = len(values[0]) if values and np.ndim(values[0]) else 1
+        self.use(prepared)
         self._failed = None
         try:
-            with self._trace(prepared.course):  # should TensorFlow trace it once more
+            with self._trace(prepared.course), keras_classes.without_xla(prepared.course.model, prepared.course.held):
                 return prepared.function(prepared.pack(values))
         except tf.errors.OpError:
             if self._failed is not None:
@@ -230,7 +240,7 @@ class InStep:
             apply = course.apply
             assert apply is not None
             course.function = tf.function(lambda *means: apply(means), autograph=False)
-        with self._trace(None):
+        with self._trace(None), keras_classes.without_xla(course.model, course.held):
             course.function(*map(tf.constant, [*summed.arrays, self._next_rate(summed)]))
 
     def _next_rate(self, summed: Summed) -> Any:
@@ -240,8 +250,8 @@ class InStep:
     def _summed(self, *values: Array) -> list[Array]:
         """Called by TensorFlow, within a step."""
         try:
-            arrays = [np.ascontiguousarray(one) for one in values]
-            while not (summed := self._sum(arrays, self._weight)).weight:
+            arrays = [np.asarray(one, order="C") for one in values]
+            while not (summed := self._sum(arrays, max(1, self.records))).weight:
                 pass  # nobody else had a batch, and this one did not count yet
             return [*summed.arrays, self._next_rate(summed)]
         except BaseException as error:
@@ -256,21 +266,18 @@ class InStep:
         finally:
             self._tracing = before
 
-    def _watch(self, optimizer: Any) -> None:
-        """What it applies is what all have found, in steps that are traced here."""
-        name = self.generation.APPLIES
-        original = getattr(optimizer, name)
-        if getattr(original, "_deeprec_ext_in_step", None) is self:
+    def _watch(self, kind: type) -> None:
+        """What optimizers of this class apply is what all have found, in steps that are traced here."""
+        if kind in self._watched:
             return
+        self._watched.add(kind)
 
-        @functools.wraps(original)
-        def applied(*args: Any, **words: Any) -> Any:
-            if self._tracing is None or self._within:  # or by an optimizer around this one
-                return original(*args, **words)
-            return self._applied(self._tracing, original, args, words)
+        def applied(original: Callable[..., Any], optimizer: Any, *args: Any, **words: Any) -> Any:
+            if self._tracing is None or self._within:  # or by an optimizer around this one, or its class's own
+                return original(optimizer, *args, **words)
+            return self._applied(self._tracing, types.MethodType(original, optimizer), args, words)
 
-        applied._deeprec_ext_in_step = self  # type: ignore[attr-defined]
-        setattr(optimizer, name, applied)
+        wrap(kind, self.generation.APPLIES, applied)
 
     def _applied(self, course: Course, original: Callable[..., Any], args: Sequence[Any], words: dict[str, Any]) -> Any:
         course.applied += 1
@@ -316,10 +323,13 @@ class InStep:
             means = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in found], [kind] * (len(found) + 1))
         return apply(means)
 
-    def _averaged(self, model: Any) -> list[Any]:
-        trained = self._trained_by(model)
-        return [one for one in self.generation.weights(model)
-                if ownership.key(one) not in trained and one.dtype.is_floating]  # fmt: skip
+    def _averaged(self, model: Any, step: Any) -> list[Any]:
+        """What a step changes besides what is trained, and learning rates: callbacks of each process may set them."""
+        trained, written = self._trained_by(model), written_by(step)
+        rates = [one for optimizer in optimizers(model) if (one := self.generation.rate_of(optimizer)) is not None]
+        statistics = [one for one in self.generation.weights(model) if ownership.key(one) not in trained
+                      and one.dtype.is_floating and ownership.key(one) in written]  # fmt: skip
+        return [*statistics, *{ownership.key(one): one for one in rates}.values()]
 
     def _refused(self, course: Course) -> RefusedError:
         what = "applies no gradients by the model's optimizer" if not course.applied else (

@@ -38,25 +38,32 @@ class EpochsInStep(Epochs):
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
         self._given: Any = None  # a ticket: counted; whether it is in the model is known with the next sum
-        self._idle = self._opened = self._entered = self._shown = False
+        self._idle = self._opened = self._entered = self._shown = self._together = self._paused = False
 
     @property
     def ended_together(self) -> bool:
         """Nobody waits for this process in a sum: all have voted that the epoch is over, or it has not taken part."""
-        return self.over or not self._entered
+        return self._together or self.past or not self._entered
 
     def begin(self, epoch: int) -> None:
+        self._together = False
         self._model.heard, self._model.entered = self._hear, self._enter_again
-        self._model.rate.follows = not self._whole
-        super().begin(epoch)
-        if self.past:
-            if not self._entered and not self._shown:  # callbacks see the model of about then
-                self._shown = True
-                self._have_model()
-                self._model.back()
-            return
         if not self._entered:
             self._have_model()
+        self._model.rate.follows = not self._whole
+        super().begin(epoch)
+        if self.past and not (self._entered or self._shown):  # callbacks see the model of about then
+            self._shown = True
+            self._model.back()
+
+    def go_on(self) -> None:
+        """The callbacks of the beginning have run: what they have set, all do now have alike."""
+        if not self.past:
+            self._come_in()
+        super().go_on()
+
+    def _come_in(self) -> None:
+        if not self._entered:
             if self._home.chief and not self.batch:
                 self._home.notice(
                     "steps-grow", "the input of fit gives batches to one worker each, and a step of all has as many as there "
@@ -67,12 +74,12 @@ class EpochsInStep(Epochs):
             if self._home.chief and self._again:
                 self._model.back()
             if not self._home.chief and self._trained():  # who has the model may be gone in a moment
-                self.over = True
+                self.over = self._together = True
                 return
             self._model.enter()
             self._entered = True
             if self._trained():  # before it came
-                self.over = True
+                self.over = self._together = True
         elif self._home.chief and self.writes:
             self._model.leads = True
 
@@ -82,7 +89,7 @@ class EpochsInStep(Epochs):
         super().tell()
 
     def ended(self) -> None:
-        if self._home.leaving.is_set():
+        if self._home.leaving.is_set() or self._paused:
             return
         if self._entered and self._home.member.step > 0:
             if self._home.chief:
@@ -115,10 +122,16 @@ class EpochsInStep(Epochs):
                 if self._find():
                     return True
         except Over:
-            pass
+            self._together = True
         self.over = True
         self._rest()
         return False
+
+    def finish(self, model: Any, logs: dict[str, Any]) -> bool:
+        if not self.ended_together:  # a callback has stopped it, or its input has ended: the others go on
+            self._home.member.pause()
+            self._entered, self._paused = False, True
+        return super().finish(model, logs)
 
     def _find(self) -> bool:
         """A batch; or a sum without one is made."""
@@ -131,7 +144,7 @@ class EpochsInStep(Epochs):
         self._share()
         ended = self._ended
         if ended and self._known_past():
-            self.over = True
+            self.over = self._together = True
             return False
         ticket = None if ended else self._begin(self._patience)
         if ticket is not None and not self._ended:
@@ -141,7 +154,7 @@ class EpochsInStep(Epochs):
             self._source.withdraw(ticket)
         summed = self._model.idle(vote=self._ended)
         self._idle = not summed.weight
-        self.over = summed.unanimous
+        self.over = self._together = summed.unanimous
         return False
 
     @property
@@ -153,8 +166,14 @@ class EpochsInStep(Epochs):
     def step(self) -> Iterator[None]:
         ticket, self._ticket = self._ticket, None
         self.stepped = True
+        self._model.records = 1 if self._one_by_one else self._last_records
+        self._model.summed = None
         try:
             yield
+        except Over:  # it was away, and the others are through
+            self._source.withdraw(ticket)
+            self._batches, self.over, self._together = None, True, True
+            return
         except BaseException:
             self._source.withdraw(ticket)
             raise
@@ -183,7 +202,7 @@ class EpochsInStep(Epochs):
             self._model.idle()
 
     def _enter_again(self) -> None:
-        if self._entered and self._trained():
+        if self._entered and (self._trained() or self.past):
             raise Over
 
     def _trained(self) -> bool:
@@ -197,7 +216,7 @@ class EpochsInStep(Epochs):
 
     def _look(self) -> None:
         super()._look()
-        if self._entered or self._home.member.step >= 0:
+        if self._entered or self._home.member.step >= 0:  # from the `fit` before
             self._model.attend()
 
     @property

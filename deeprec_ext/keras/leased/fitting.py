@@ -408,7 +408,8 @@ class Fitting:
             wanted.steps if found.own and _in_one_order(words["x"]) else None,
         )  # fmt: skip
         epochs.left = self._milestones.left
-        if wanted.steps is None and found.plan is not None and not found.one_by_one:
+        dividing = found.plan is not None and not found.one_by_one and not found.plan.drop_remainder
+        if wanted.steps is None and found.plan is not None and dividing:
             epochs.batch = found.plan.batch_size
         epochs.writes = roles.write(words.get("callbacks")) or roles.keep_weights(words.get("callbacks"))
         if found.of_steps is not None:

@@ -59,7 +59,8 @@ _READ = (*WRITERS, *DECIDE, *PROGRESS, "History", "TerminateOnNaN", "BaseLogger"
 
 def write(callbacks: Any) -> bool:
     """Whether one may write into the model."""
-    return any(not is_one_of(one, _READ) for one in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)))
+    held = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
+    return any(one is not None and not (type(one).__name__ in _READ and is_one_of(one, _READ)) for one in held)
 
 
 def has(callbacks: Any, names: Sequence[str]) -> bool:

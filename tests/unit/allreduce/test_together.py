@@ -96,7 +96,7 @@ def test_who_attends_hands_on_the_result_that_another_has_missed(job):
     assert np.array_equal(got[1].arrays[0], result.arrays[0]) and got[1].unanimous and got[1].step == 2
 
 
-def test_who_comes_into_another_ring_may_give_up_its_sum_and_stay(job):
+def test_who_comes_into_another_ring_may_give_up_its_sum_and_the_others_come_into_the_next(job):
     members, announce = job
     announce("ab")
     a, b = members["a"], members["b"]
@@ -121,9 +121,10 @@ def test_who_comes_into_another_ring_may_give_up_its_sum_and_stay(job):
     def attending():
         waits.wait(DEADLINE)
         announce("ab")
-        return a.attend()
+        a.attend()
 
     assert all_of([summing, attending]) == ["over", None]
+    announce("ab")
     assert [one.weight for one in all_of([lambda one=one: one.sum(1.0) for one in (a, b)])] == [2.0, 2.0]
 
 
@@ -145,3 +146,37 @@ def test_a_member_that_is_gone_says_so(job):
     members["a"].told.dead = True
     with pytest.raises(GoneError):
         members["a"].sum(1.0)
+
+
+def test_who_may_not_begin_waits_for_who_may(job):
+    members, announce = job
+    members["a"].summing._may_begin = False
+    announce("a")
+
+    def second():
+        while not members["a"].told._from.troubles:
+            pass
+        announce("ab")
+        return members["b"].sum(1.0)
+
+    found = all_of([lambda: members["a"].sum(1.0), second])
+    assert [one.step for one in found] == [1, 1] and float(members["a"].state[0]) == float(ord("b"))
+
+
+def test_who_has_forgotten_gets_the_state_of_the_others(job):
+    members, announce = job
+    announce("ab")
+    a, b = members["a"], members["b"]
+    all_of([lambda one=one: one.sum(1.0) for one in (a, b)])
+    b.summing.forget()
+    b.state = np.array([99.0])
+    announce("ab")
+    found = all_of([lambda one=one: one.sum(1.0) for one in (a, b)])
+    assert [one.counted for one in found] == [True, False] and float(b.state[0]) == float(a.state[0])
+
+
+def test_a_number_alone_stays_one_of_its_type(job):
+    members, announce = job
+    announce("a")
+    (mean,) = members["a"].summing.sum([np.array(3.0, np.float32)], 2.0).arrays
+    assert (mean.shape, mean.dtype, float(mean)) == ((), np.float32, 3.0)
