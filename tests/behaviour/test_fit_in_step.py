@@ -65,6 +65,9 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
     for workers, roles in ((3, ("worker-1", "worker-2")), (1, ("worker-0",)), (2, ("worker-0", "worker-1"))):
         assert job.scale(workers=workers).outcome == "committed"
         wait_together(job, "chief-0", *roles)
+    job.until(lambda: step(job) > 100_000, "the second fit")
+    assert job.scale(workers=3).outcome == "committed"
+    wait_together(job, "chief-0", "worker-0", "worker-2")
     assert hurry(job) == 0, job.output
     check(job)
     assert set(times_given(job).values()) == {6} and len(times_given(job)) == 6400
