@@ -138,6 +138,7 @@ keras-fit: $(VENV)/installed-compat
 	$(BIN)/python -m pytest $(wordlist 1,4,$(KERAS_LATEST)) $(PYTEST_ARGS)  # each leaves its servers behind: in two processes
 	$(BIN)/python -m pytest $(wordlist 5,$(words $(KERAS_LATEST)),$(KERAS_LATEST)) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/behaviour/test_fit_in_step.py -k "an_unchanged_script" $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow

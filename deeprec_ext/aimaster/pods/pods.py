@@ -48,6 +48,7 @@ class Pods:
     def __init__(self, job: Job, backend: PodBackend, failover: Failover) -> None:
         self._job, self.backend, self._failover = job, backend, failover
         self.seen: dict[str, PodState] = {}
+        self._over: dict[str, PodState] = {}  # the end of the pod that had the name before, until the new one runs
         self._restarting: dict[str, asyncio.Task[None]] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # pods of which this AIMaster has had a report
@@ -62,7 +63,8 @@ class Pods:
         record = self._job.members.record(name)
         if record is not None and not record.wanted:  # its end, told late, would be taken for that of the new one
             await self._job.changed.until(lambda: not self.runs(name), KILL_SECONDS)
-        self.seen.pop(name, None)
+        if (over := self.seen.pop(name, None)) is not None:
+            self._over[name] = over
         self._job.members.request(name)
         self._job.event("pod_requested", name)
         await self.backend.create(name)
@@ -173,6 +175,10 @@ class Pods:
         record = self._job.members.record(state.name)
         if record is None or self.seen.get(state.name) == state:
             return
+        if state.state == "running":
+            self._over.pop(state.name, None)
+        elif (over := self._over.get(state.name)) and dataclasses.replace(over, deleted=state.deleted) == state:
+            return  # the pod before it is now deleted, too
         before = self.seen.get(state.name)
         told = before is not None and dataclasses.replace(before, deleted=state.deleted) == state
         self.seen[state.name] = state

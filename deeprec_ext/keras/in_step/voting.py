@@ -166,7 +166,7 @@ class EpochsInStep(Epochs):
     def step(self) -> Iterator[None]:
         ticket, self._ticket = self._ticket, None
         self.stepped = True
-        self._model.records = 1 if self._one_by_one else self._last_records
+        self._model.records = self._last_records
         self._model.summed = None
         try:
             yield

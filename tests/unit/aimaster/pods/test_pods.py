@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from deeprec_ext.aimaster.membership.globalstep import GlobalStep
 from deeprec_ext.aimaster.pods import pods as module
+from deeprec_ext.aimaster.pods.backend import PodState
+from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from tests.unit.aimaster.world import World, world
 
@@ -111,5 +114,23 @@ def test_without_whom_no_job_goes_on_that_ends_it(tmp_path: Path, name: str) -> 
             await it.until(lambda: job.ending == "failed")
             assert job.failure == f"{name} exited with code 1 and is not started again"
             assert not job.notices.all
+
+    asyncio.run(main())
+
+
+def test_that_the_pod_before_is_deleted_too_is_no_end_of_the_one_that_has_its_name_now(tmp_path: Path) -> None:
+    """A worker was scaled away, and wanted again at once: else the job would be taken for one that is being stopped."""
+
+    async def main() -> None:
+        async with world(tmp_path) as it:
+            pods, job = it.master.pods, it.master.job
+            job.members.update("worker-0", wanted=False)
+            over = PodState("worker-0", "exited", exit_code=0)
+            pods.apply(over)
+            await pods.create("worker-0")
+            pods.apply(dataclasses.replace(over, deleted=True))
+            assert not job.lock.held(Hold.STOPPING)
+            assert not job.members.records["worker-0"].ended
+            await it.until(lambda: it.agent("worker-0").registered > 0)
 
     asyncio.run(main())
