@@ -192,9 +192,14 @@ class InStep:
             self.attend()
 
     def back(self) -> bool:
-        """The model is as the chief has kept it last in this `fit`. False: there is nothing."""
+        """The model is as the chief has kept it last in this `fit`, but for learning rates: these are what the callbacks of
+        this process have come to. False: there is nothing."""
         assert self.course is not None
-        return self.kept.back(self.course.variables)
+        before = [(one, one.numpy()) for one in self._rates(self.course.model)]
+        found = self.kept.back(self.course.variables)
+        for variable, rate in before:
+            variable.assign(rate)
+        return found
 
     def keep(self) -> None:
         assert self.course is not None
@@ -326,10 +331,13 @@ class InStep:
     def _averaged(self, model: Any, step: Any) -> list[Any]:
         """What a step changes besides what is trained, and learning rates: callbacks of each process may set them."""
         trained, written = self._trained_by(model), written_by(step)
-        rates = [one for optimizer in optimizers(model) if (one := self.generation.rate_of(optimizer)) is not None]
         statistics = [one for one in self.generation.weights(model) if ownership.key(one) not in trained
                       and one.dtype.is_floating and ownership.key(one) in written]  # fmt: skip
-        return [*statistics, *{ownership.key(one): one for one in rates}.values()]
+        return [*statistics, *self._rates(model)]
+
+    def _rates(self, model: Any) -> list[Any]:
+        found = [one for optimizer in optimizers(model) if (one := self.generation.rate_of(optimizer)) is not None]
+        return list({ownership.key(one): one for one in found}.values())
 
     def _refused(self, course: Course) -> RefusedError:
         what = "applies no gradients by the model's optimizer" if not course.applied else (
