@@ -89,7 +89,8 @@ def _when_there_is_a_checkpoint(original: Callable[..., Any], estimator: Any, *a
     told = False
     while member is not None and not member.leaving.is_set() and time.monotonic() < deadline:
         newest = tf.train.latest_checkpoint(estimator.model_dir)
-        if newest is not None and int(newest.rpartition("-")[2] or 0) >= SUMS.step:
+        step = (newest or "").rpartition("-")[2]
+        if newest is not None and not (step.isdigit() and int(step) < SUMS.step):
             break
         if not told:
             told = True
