@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from deeprec_ext.allreduce import halves
 from deeprec_ext.errors import DeepRecError
 
 PIECE_BYTES = 1 << 20
@@ -57,31 +58,38 @@ class Ring:
         for one in self._threads:
             one.start()
 
-    def sum(self, buffer: Array) -> None:
+    def sum(self, buffer: Array, *, half: bool = False) -> None:
         """In place, over all members, who call it with buffers of one length and type. Raises LostError.
 
         Args:
           buffer: [n] of numbers, contiguous. It may be changed as soon as this returns.
+          half: they travel as float16 (`halves`), alike on all members; what each gets, to the bit alike, is rounded to that.
         """
-        if self.size == 1:
+        if self.size == 1 or not buffer.size:
             return
         segments = np.array_split(buffer, self.size)
         for piece in _pieces(segments[self.rank]):
-            self._put(piece)
-        for turn in range(2 * self.size - 2):
+            self._put(self._said(piece, half))
+        last = 2 * self.size - 3
+        for turn in range(last + 1):
             for piece in _pieces(segments[(self.rank - turn - 1) % self.size]):
                 if turn < self.size - 1:
                     came = self._came[: piece.nbytes].view(piece.dtype)
-                    self._take(came)
+                    self._hear(came, half)
                     np.add(came, piece, out=piece)
+                    said = self._said(piece, half, whole=turn == self.size - 2)
                 else:
-                    self._take(piece)
-                if turn < 2 * self.size - 3:
-                    self._put(piece)
+                    said = self._hear(piece, half)
+                if turn < last:
+                    self._put(said)
         self._flush()
 
-    def hand_on(self, buffer: Array, source: int) -> None:
-        """What `source` has in its buffer, [n] and contiguous, to all. Raises LostError."""
+    def hand_on(self, buffer: Array, source: int, *, waits: bool = True) -> None:
+        """What `source` has in its buffer, [n] and contiguous, to all. Raises LostError.
+
+        Args:
+          waits: the buffer may be changed as soon as this returns; else when the next call has returned that waits.
+        """
         if self.size == 1:
             return
         for piece in _pieces(buffer):
@@ -89,7 +97,8 @@ class Ring:
                 self._take(piece)
             if self.rank != (source - 1) % self.size:
                 self._put(piece)
-        self._flush()
+        if waits:
+            self._flush()
 
     def gather(self, said: bytes) -> list[bytes]:
         """What each member says, in the order of their ranks; 64 KiB each at the most. Raises LostError."""
@@ -129,6 +138,28 @@ class Ring:
             one.join()
         for connection in filter(None, (self._after, self._before)):
             connection.close()
+
+    def _said(self, piece: Array, half: bool, whole: bool = False) -> Array:
+        """What the next member hears of a piece. One that is whole becomes here what it will be there."""
+        if not half:
+            return piece
+        said = np.frombuffer(halves.packed(piece), np.uint8)
+        if whole:
+            halves.unpack(said, piece)
+        return said
+
+    def _hear(self, piece: Array, half: bool) -> Array:
+        """A piece of the member before; returns how it came."""
+        if not half:
+            self._take(piece)
+            return piece
+        said = np.empty(halves.HEAD.size + piece.nbytes, np.uint8)
+        head = said[: halves.HEAD.size]
+        self._take(head)
+        said = said[: halves.HEAD.size + halves.length(head, piece)]
+        self._take(said[halves.HEAD.size :])
+        halves.unpack(said, piece)
+        return said
 
     def _put(self, piece: Array) -> None:
         self._sending.put(_view(piece))

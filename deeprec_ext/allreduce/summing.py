@@ -29,6 +29,7 @@ from deeprec_ext.errors import ProtocolError
 WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
+STATE_BYTES = 1 << 22
 _LENGTH = struct.Struct("!q")
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,8 @@ class Summing:
     def __init__(
         self, listener: Listener, generations: Generations, state: State, may_begin: bool = True
     ) -> None:  # fmt: skip
+        self.half = False
+        """What is no `exact` number travels as float16 (`halves`)."""
         self._listener, self._generations, self._state, self._may_begin = listener, generations, state, may_begin
         self._ring: Ring | None = None
         self._number, self._trouble = -1, ""
@@ -142,7 +145,7 @@ class Summing:
 
     def sum(
         self, arrays: Sequence[Array], weight: float, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None,
+        entered: Callable[[], None] = lambda: None, exact: int = 0,
     ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
 
@@ -155,6 +158,7 @@ class Summing:
           leads: all have this member's state before they hear of the sum.
           entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something
             it gives up the sum, and that generation.
+          exact: so many of the last arrays are no gradients, and travel as they are.
 
         Raises ProtocolError where this member's arrays or state are not like the others'.
         """
@@ -174,7 +178,7 @@ class Summing:
             with self._giving_up():
                 if self._ring is not before or self._number != number:
                     entered()
-                result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads)
+                result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads, exact)
                 return self._had(result, arrays)
 
     def attend(self, arrays: Sequence[Array]) -> Summed | None:
@@ -230,20 +234,25 @@ class Summing:
 
     # ------------------------------------------------------------------------------------------------ sums
 
-    def _summed(self, arrays: Sequence[Array], weight: float, vote: bool, leads: bool) -> _Result:
+    def _summed(self, arrays: Sequence[Array], weight: float, vote: bool, leads: bool, exact: int) -> _Result:
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat, at = self._room(arrays), 0
+        if not self._is_new:
+            self._gave_in.add(self._number)
+        flat[-_TAIL:] = weight, 1, vote, leads
+        ring.sum(flat[-_TAIL:])
+        share = weight / float(flat[-_TAIL]) if weight else 0.0
         for one in arrays:
-            if weight:
-                np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
+            if share:
+                np.multiply(one.reshape(-1), share, out=flat[at : at + one.size])
             else:
                 flat[at : at + one.size] = 0  # and not 0 times what may be no number
             at += one.size
-        flat[at:] = weight, 1, vote, leads
-        if not self._is_new:
-            self._gave_in.add(self._number)
-        ring.sum(flat)
+        if flat[-_TAIL]:  # else there is nothing to sum
+            exactly = at - sum(one.size for one in arrays[len(arrays) - exact :]) if self.half else 0
+            ring.sum(flat[:exactly], half=True)
+            ring.sum(flat[exactly:at])
         if flat[-1]:
             self._level(ring, leads)
         return _Result(flat, last.step + 1, self._number, last.number)
@@ -253,8 +262,7 @@ class Summing:
         at = 0
         total, members, votes, _ = map(float, result.flat[-_TAIL:])
         for one in arrays:
-            part = result.flat[at : at + one.size].reshape(one.shape)
-            found.append(np.asarray(np.divide(part, total), part.dtype) if total else np.zeros_like(part))
+            found.append(result.flat[at : at + one.size].reshape(one.shape).copy())
             at += one.size
         counted, followed, self._followed = result.number in self._gave_in, self._followed, True
         return Summed(found, total, result.step, counted, followed, votes == members, int(members))
@@ -310,7 +318,7 @@ class Summing:
 
     def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        kind, last = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays]).encode()), self._last
+        kind, last = zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode()), self._last
         mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
         told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind, self._may_begin)).encode())]
         best = max(told, key=lambda one: one[:4])  # the first of them
@@ -356,27 +364,41 @@ class Summing:
         """The state of one to all that are new; the others are on its way. Returns which generations have summed its steps."""
         arrays: list[Array] = []
         if ring.rank == source:
-            arrays = [np.array(one, order="C") for one in self._state.take()]
-        kinds = json.dumps({
-            "ways": self._ways, "arrays": [(one.dtype.str, one.shape, zlib.crc32(_bytes(one))) for one in arrays]
-        }).encode()  # fmt: skip
-        length = np.frombuffer(bytearray(_LENGTH.pack(len(kinds))), np.uint8)
-        ring.hand_on(length, source)
-        text = np.empty(_LENGTH.unpack(length.tobytes())[0], np.uint8)
-        if ring.rank == source:
-            text[:] = np.frombuffer(kinds, np.uint8)
-        ring.hand_on(text, source)
-        head = json.loads(text.tobytes())
-        for place, (kind, shape, check) in enumerate(head["arrays"]):
-            one = arrays[place] if ring.rank == source else np.empty(shape, np.dtype(kind))
-            ring.hand_on(_bytes(one), source)
-            if takes:
-                if zlib.crc32(_bytes(one)) != check:
-                    raise ProtocolError(f"array {place} of the state has not come as it was sent")
-                arrays.append(one)
+            arrays = [np.asarray(one, order="C") for one in self._state.take()]
+        head = {"ways": self._ways, "arrays": [(one.dtype.str, one.shape) for one in arrays]}
+        head = json.loads(self._hand_on_text(ring, source, json.dumps(head)))
+        if ring.rank != source:
+            arrays = [np.empty(shape, np.dtype(kind)) for kind, shape in head["arrays"]]
+        checks = [self._hand_on_checked(ring, source, _bytes(one), takes or ring.rank == source) for one in arrays]
+        true = json.loads(self._hand_on_text(ring, source, json.dumps(checks)))
         if takes:
+            for place, (check, other) in enumerate(zip(checks, true)):
+                if check != other:
+                    raise ProtocolError(f"array {place} of the state has not come as it was sent")
             self._state.put(arrays)
         return [(first, number) for first, number in head["ways"]]
+
+    @staticmethod
+    def _hand_on_checked(ring: Ring, source: int, data: Array, checks: bool) -> int:
+        """While a part is on its way the one before it is checked."""
+        check = 0
+        for start in range(0, data.size, STATE_BYTES):
+            part = data[start : start + STATE_BYTES]
+            ring.hand_on(part, source, waits=False)
+            if checks:
+                check = zlib.crc32(_bytes(part), check)
+        ring.hand_on(data[:0], source)
+        return check
+
+    @staticmethod
+    def _hand_on_text(ring: Ring, source: int, text: str) -> str:
+        data = np.frombuffer(bytearray(text.encode()), np.uint8)
+        length = np.frombuffer(bytearray(_LENGTH.pack(data.size)), np.uint8)
+        ring.hand_on(length, source)
+        if ring.rank != source:
+            data = np.empty(_LENGTH.unpack(length.tobytes())[0], np.uint8)
+        ring.hand_on(data, source)
+        return data.tobytes().decode()
 
 
 def _summed_by(ways: Sequence[tuple[int, int]], step: int) -> int:

@@ -174,8 +174,10 @@ class _Sums:
         """The global step, as far as a session of this process has come."""
         self.session: Any = None
         self._like: list[Array] = []
+        self._exact = 0
+        """The last ones of these are statistics."""
         self.finished: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed."""
+        """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed, how many exactly."""
         self._rate = Rate(follows=True)
         self._variables: list[tuple[str, str, str, str]] = []
         self._shapes: list[tuple[tuple[int, ...], Any]] = []
@@ -190,8 +192,8 @@ class _Sums:
                 (one.name, one.read_value().name, value.name, v1.assign(one, value).op.name)
                 for one in every for value in [v1.placeholder(one.dtype.base_dtype, one.shape)]
             ]  # fmt: skip
-            self.finished[graph] = names, kinds, self._like
-        self._variables, self._shapes, self._like = self.finished[graph]
+            self.finished[graph] = names, kinds, self._like, self._exact
+        self._variables, self._shapes, self._like, self._exact = self.finished[graph]
 
     def _sum_in(self, graph: Any, sites: Sequence[_Site]) -> None:
         means = [mean for site in sites for mean in site.means]
@@ -202,6 +204,7 @@ class _Sums:
                 "as one; train it with PS (leave out --strategy)"
             )
         kept = _statistics.pop(graph, [])
+        self._exact = len(kept)
         every = [*found, *(value for _, value in kept)]
         if not all(one.shape.is_fully_defined() for one in every):
             _refuse("gradients are of shapes that are not known before a step: they cannot be summed")
@@ -266,7 +269,7 @@ class _Sums:
         assert self.member is not None
         try:
             arrays = [np.asarray(one, order="C") for one in values]
-            while not (summed := self.member.sum(arrays, 1.0, last=True)).weight:
+            while not (summed := self.member.sum(arrays, 1.0, last=True, exact=self._exact)).weight:
                 pass  # all are new
         except LeaveError as error:  # the others have gone on without this process
             log.info("%s", error)

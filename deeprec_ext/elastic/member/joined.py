@@ -41,7 +41,7 @@ class Alone:
     def __init__(self) -> None:
         self.step = 0
 
-    def sum(self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False) -> Summed:
+    def sum(self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False, exact: int = 0) -> Summed:
         self.step += 1
         return Summed(
             [np.array(one) if weight else np.zeros_like(one) for one in arrays], weight, self.step, True, True

@@ -83,7 +83,7 @@ class Member:
 
     def sum(
         self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None,
+        entered: Callable[[], None] = lambda: None, exact: int = 0,
     ) -> Summed:  # fmt: skip
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
@@ -99,7 +99,7 @@ class Member:
             self.leave()
         self._take_part()
         with causes.during(SUM):
-            summed = self._summing.sum(arrays, weight, vote, leads, entered)
+            summed = self._summing.sum(arrays, weight, vote, leads, entered, exact)
         self._weight += weight * summed.counted
         self.clock.examples_per_step = int(weight)
         self.clock.completed(summed.step)
@@ -192,6 +192,7 @@ class Member:
         self._views.take(reply.view)
         self.inputs.registered(reply)
         self.settings = reply.settings
+        self._summing.half = reply.settings.sum_compression == "fp16"
         self._sampler.follow(reply.settings.gazer_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:

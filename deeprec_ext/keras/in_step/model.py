@@ -228,7 +228,8 @@ class InStep:
 
     def _sum(self, arrays: Sequence[Array], weight: float, vote: bool = False) -> Summed:
         summed = self._home.member.sum(
-            arrays, weight, last=True, vote=vote, leads=self.leads, entered=lambda: self.entered()
+            arrays, weight, last=True, vote=vote, leads=self.leads, entered=lambda: self.entered(),
+            exact=len(self.course.averaged) if self.course is not None else 0,
         )
         self.leads = False
         self.summed = summed

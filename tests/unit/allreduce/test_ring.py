@@ -37,7 +37,8 @@ def ring_of(size: int, generation: int = 1) -> list[Ring]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("length", [0, 1, 3, 7, 1000])
-def test_all_have_the_sum_to_the_bit(size: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("half", [False, True])
+def test_all_have_the_sum_to_the_bit(size: int, length: int, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "PIECE_BYTES", 64)  # many pieces a segment
     given = [np.random.RandomState(rank).randn(length).astype(np.float32) for rank in range(size)]
     members, sums = ring_of(size), [one.copy() for one in given]
@@ -45,13 +46,14 @@ def test_all_have_the_sum_to_the_bit(size: int, length: int, monkeypatch: pytest
     def work(rank: int) -> None:
         for _ in range(3):
             np.copyto(sums[rank], given[rank])
-            members[rank].sum(sums[rank])
+            members[rank].sum(sums[rank], half=half)
         members[rank].leave()
 
     all_of([lambda rank=rank: work(rank) for rank in range(size)])
+    close = {"rtol": 2.0**-11 * size, "atol": 2.0**-9 * size} if half else {"rtol": 1e-4, "atol": 1e-5}
     for one in sums:
         np.testing.assert_array_equal(one, sums[0])
-        np.testing.assert_allclose(one, np.sum(given, 0, np.float64), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one, np.sum(given, 0, np.float64), **close)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.int64])

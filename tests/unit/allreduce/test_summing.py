@@ -186,6 +186,30 @@ def test_the_mean_is_by_weight_and_whose_weight_is_nothing_gives_nothing() -> No
         one.close()
 
 
+def test_gradients_alone_are_rounded(job: Job) -> None:
+    told = [Told(job.coordinator, name) for name in "ab"]
+    listeners = [Listener() for _ in told]
+    state = type("Nothing", (), {"take": lambda self: [], "put": lambda self, arrays: None})
+    sums = [Summing(*pair, state()) for pair in zip(listeners, told)]
+    for one in sums:
+        one.half = True
+    job.coordinator.announce({name: one.port for name, one in zip("ab", listeners)})
+    rate, gradients = np.float32([0.0010001]), np.float32([1 / 3, 1000.01])
+    all_of([lambda one=one: one.sum([gradients, rate], 1.0, exact=1) for one in sums])
+    for weights in ((2049.0, 2048.0), (0.0, 0.0)):
+        works = [lambda one=one, weight=weight: one.sum([gradients, rate], weight, exact=1) for one, weight in zip(sums, weights)]
+        found = all_of(works)
+        for one in found:
+            np.testing.assert_array_equal(one.arrays[0], found[0].arrays[0])
+            assert one.weight == sum(weights)
+            if one.weight:
+                np.testing.assert_allclose(one.arrays[0], gradients, rtol=2.0**-10)
+                np.testing.assert_allclose(one.arrays[1], rate, rtol=2.0**-23)
+                assert not np.array_equal(one.arrays[0], gradients)
+    for other in (*sums, *listeners):
+        other.close()
+
+
 def test_who_comes_has_what_the_others_have_and_who_goes_leaves_it(job: Job) -> None:
     job.add("a")
     job.announce()
@@ -282,11 +306,11 @@ def test_two_beginnings_are_not_the_same(job: Job) -> None:
     ring = rings.Ring.sum
     may = threading.Event()
 
-    def held(self: Any, buffer: Any) -> None:
+    def held(self: Any, buffer: Any, **words: Any) -> None:
         if not may.is_set():
             may.wait(DEADLINE)
             raise rings.LostError("its first sum is lost")
-        ring(self, buffer)
+        ring(self, buffer, **words)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rings.Ring, "sum", held)
