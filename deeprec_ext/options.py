@@ -300,12 +300,12 @@ class Settings:
         100, "In so many steps the learning rate has come to what `rate_scaling` says, from nothing or from another number of "
         "workers.", least=1)
     sum_compression: str = option(
-        "none", "Of a job without PS: gradients travel as they are (`none`), or as float16 (`fp16`): half the bytes, for networks of "
-        "less than some 5 Gbit/s; elsewhere the work on them costs more. Statistics and learning rates always go whole.",
+        "none", "Of a job without PS: gradients travel as they are (`none`), or as float16 (`fp16`): half the bytes, for "
+        "networks of less than some 2 Gbit/s; elsewhere the work on them costs more. Statistics and learning rates go whole.",
         words=("none", "fp16"))
     worker_batch_max: int = option(
-        0, "Of a job without PS, in `fit`: a worker has so many records in memory at once; a larger part of a step is computed in "
-        "several batches, whose gradients are added (0: any number).", least=0)
+        0, "Of a job without PS, in `fit`: a worker has so many records in memory at once; a larger part of a step is "
+        "computed in several batches of one size, whose gradients are added (0: any number).", least=0)
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)

@@ -1,7 +1,7 @@
 """Numbers on their way in half the bytes: as float16, scaled by one power of two for each piece.
 
-The largest number of a piece comes to the top of float16's range: nothing overflows, each number keeps 11 bits, and what is below
-2**-30 of the largest is nothing. Pieces with numbers that are none, or infinite, go whole.
+The largest number of a piece comes to the top of float16's range: nothing overflows, each number keeps 11 bits, and what is
+below 2**-30 of the largest is nothing. Pieces with numbers that are none, or infinite, go whole.
 
 NumPy converts from and to float16 in software, a number at a time; by whole arrays of their bits it takes a third.
 """
@@ -23,7 +23,7 @@ _WHOLE = -(1 << 15)
 _TOP = 15
 """Float16 ends at 2**16; one more for what is rounded up."""
 _POWERS = 100
-"""At the most, either way: what comes of it are normal numbers, which are the same in threads that know no others (TensorFlow's)."""
+"""At the most, either way: what comes of it are normal numbers, alike in threads that know no others (TensorFlow's)."""
 _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)
 """Between the exponents of float32 and float16, in the bits of float32."""
 

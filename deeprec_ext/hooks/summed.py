@@ -177,7 +177,8 @@ class _Sums:
         self._exact = 0
         """The last ones of these are statistics."""
         self.finished: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed, how many exactly."""
+        """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed, how
+        many of them are statistics."""
         self._rate = Rate(follows=True)
         self._variables: list[tuple[str, str, str, str]] = []
         self._shapes: list[tuple[tuple[int, ...], Any]] = []

@@ -21,12 +21,15 @@ class Model:
     def __init__(self) -> None:
         self.of: Any = None
         self.rate = Rate()
+        self.version = 0
+        """Another one with each step that is applied, and with each state that is put."""
 
     def take(self) -> Sequence[Array]:
         return [*(self.of.take() if self.of is not None else []), self.rate.take()]
 
     def put(self, arrays: Sequence[Array]) -> None:
         *arrays, rate = arrays
+        self.version += 1
         if self.of is not None:
             self.of.put(arrays)
         self.rate.put(rate)

@@ -5,7 +5,8 @@ before (`Member.sum`, in a function of Python that TensorFlow calls). So whateve
 clips or scales are the gradients of all, and who is given the model in the middle of a step (he was away for a while) applies
 the sum to what he was given. Statistics that the forward pass has moved (of a normalisation) are averaged in the same sum.
 
-Who has no batch sums nothing, and applies what the others have found.
+Who has no batch sums nothing, and applies what the others have found. A worker whose part of a step is larger than it may have
+in memory computes it in several batches: until the last of them nothing is summed, and nothing applied.
 """
 
 from __future__ import annotations
@@ -63,6 +64,35 @@ class Course:
     """The same, traced."""
 
 
+class Collected:
+    """What batches of one step have found, as one.
+
+    Args:
+      version: of the model with which they were computed; statistics: so many of the last arrays are no gradients: those of the
+        last batch count.
+    """
+
+    def __init__(self, version: int, statistics: int) -> None:
+        self.version, self._statistics = version, statistics
+        self.weight = 0
+        self._arrays: list[Array] = []
+
+    def add(self, arrays: Sequence[Array], weight: int) -> None:
+        gradients = len(arrays) - self._statistics
+        if not self._arrays:
+            self._arrays = [np.multiply(one, weight, dtype=one.dtype) for one in arrays]
+        else:
+            for mine, one in zip(self._arrays[:gradients], arrays):
+                mine += np.multiply(one, weight, dtype=one.dtype)
+        self._arrays[gradients:] = map(np.array, arrays[gradients:])
+        self.weight += weight
+
+    def mean(self) -> list[Array]:
+        gradients = len(self._arrays) - self._statistics
+        means = [np.divide(one, self.weight, dtype=one.dtype) for one in self._arrays[:gradients]]
+        return [*means, *self._arrays[gradients:]]
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A step on batches of some form."""
@@ -103,6 +133,9 @@ class InStep:
         self._within = False
         self.records = 1
         """Of the batch of the next step."""
+        self.collects = False
+        """The batch is not the last one of this process's part of a step."""
+        self._collected: Collected | None = None
         self._failed: BaseException | None = None
 
     # -- for `keras.stepping.Steps`
@@ -218,20 +251,37 @@ class InStep:
                 self._take(missed)
 
     def idle(self, vote: bool = False) -> Summed:
-        """One step without a batch. Raises Over as `run` does."""
+        """One step without a batch, but for those that were collected. Raises Over as `run` does."""
         assert self.course is not None
-        summed = self._sum(self.course.nothing, 0, vote)
+        arrays, records = self.course.nothing, 0
+        if self._collected is not None:
+            arrays, records = self._collected.mean(), self._collected.weight
+        summed = self._sum(arrays, records, vote)
         self._take(summed)
         return summed
+
+    @property
+    def stale(self) -> bool:
+        """What was collected is of a model that is not here any more."""
+        return self._collected is not None and self._collected.version != self._home.state.version
+
+    def drop(self) -> None:
+        """What was collected counts nothing."""
+        self._collected = None
 
     # -- inside
 
     def _sum(self, arrays: Sequence[Array], weight: float, vote: bool = False) -> Summed:
         summed = self._home.member.sum(
-            arrays, weight, last=True, vote=vote, leads=self.leads, entered=lambda: self.entered(),
+            arrays,
+            weight,
+            last=True,
+            vote=vote,
+            leads=self.leads,
+            entered=lambda: self.entered(),
             exact=len(self.course.averaged) if self.course is not None else 0,
         )
-        self.leads = False
+        self.leads, self._collected = False, None
         self.summed = summed
         self.heard(summed)
         if self.course is not None and self._home.chief:
@@ -246,6 +296,7 @@ class InStep:
             apply = course.apply
             assert apply is not None
             course.function = tf.function(lambda *means: apply(means), autograph=False)
+        self._home.state.version += 1
         with self._trace(None), keras_classes.without_xla(course.model, course.held):
             course.function(*map(tf.constant, [*summed.arrays, self._next_rate(summed)]))
 
@@ -257,12 +308,26 @@ class InStep:
         """Called by TensorFlow, within a step."""
         try:
             arrays = [np.asarray(one, order="C") for one in values]
-            while not (summed := self._sum(arrays, max(1, self.records))).weight:
+            records = max(1, self.records)
+            if self.collects or self._collected is not None:
+                self._collect(arrays, records)
+                if self.collects:
+                    return [np.array(False), *(np.empty(0, arrays[0].dtype) for _ in range(len(arrays) + 1))]
+                assert self._collected is not None
+                arrays, records = self._collected.mean(), self._collected.weight
+            while not (summed := self._sum(arrays, records)).weight:
                 pass  # nobody else had a batch, and this one did not count yet
-            return [*summed.arrays, self._next_rate(summed)]
+            self._home.state.version += 1
+            return [np.array(True), *summed.arrays, self._next_rate(summed)]
         except BaseException as error:
             self._failed = error
             raise
+
+    def _collect(self, arrays: Sequence[Array], records: int) -> None:
+        assert self.course is not None
+        if self._collected is None:
+            self._collected = Collected(self._home.state.version, len(self.course.averaged))
+        self._collected.add(arrays, records)
 
     @contextmanager
     def _trace(self, course: Course | None) -> Iterator[None]:
@@ -326,8 +391,17 @@ class InStep:
         else:
             raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
         with tf.control_dependencies(found):
-            means = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in found], [kind] * (len(found) + 1))
-        return apply(means)
+            whole, *means = tf.numpy_function(
+                self._summed, [tf.cast(one, kind) for one in found], [tf.bool, *[kind] * (len(found) + 1)]
+            )
+        if not self._home.member.settings.worker_batch_max:
+            return apply(means)
+
+        def applied() -> Any:
+            apply(means)
+            return tf.constant(True)
+
+        return tf.cond(tf.reshape(whole, []), applied, lambda: tf.constant(False))
 
     def _averaged(self, model: Any, step: Any) -> list[Any]:
         """What a step changes besides what is trained, and learning rates: callbacks of each process may set them."""

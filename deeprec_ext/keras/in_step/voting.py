@@ -16,7 +16,7 @@ from typing import Any
 
 from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data.feeder import Feeder
-from deeprec_ext.elastic.member.joined import global_batch
+from deeprec_ext.elastic.member.joined import global_batch, part
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.in_step.model import InStep, Over
 from deeprec_ext.keras.leased.epochs import Epochs
@@ -37,7 +37,9 @@ class EpochsInStep(Epochs):
 
     def __init__(self, *args: Any, **words: Any) -> None:
         super().__init__(*args, **words)
-        self._given: Any = None  # a ticket: counted; whether it is in the model is known with the next sum
+        self._given: list[Any] = []  # tickets: counted; whether they are in the model is known with the next sum
+        self._collected: list[Any] = []  # of the first batches of this process's part of a step
+        self._parts = 1  # that it has
         self._idle = self._opened = self._entered = self._shown = self._together = self._paused = False
 
     @property
@@ -129,6 +131,7 @@ class EpochsInStep(Epochs):
 
     def finish(self, model: Any, logs: dict[str, Any]) -> bool:
         if not self.ended_together:  # a callback has stopped it, or its input has ended: the others go on
+            self._drop_collected()
             self._home.member.pause()
             self._entered, self._paused = False, True
         return super().finish(model, logs)
@@ -136,6 +139,8 @@ class EpochsInStep(Epochs):
     def _find(self) -> bool:
         """A batch; or a sum without one is made."""
         self._look()
+        if self._model.stale:
+            self._drop_collected()
         if not self._opened:  # all have the chief's model before a gradient counts
             self._opened = True
             self._model.leads = self._home.chief
@@ -153,6 +158,7 @@ class EpochsInStep(Epochs):
         if ticket is not None:
             self._source.withdraw(ticket)
         summed = self._model.idle(vote=self._ended)
+        self._gave(summed)
         self._idle = not summed.weight
         self.over = self._together = summed.unanimous
         return False
@@ -167,38 +173,50 @@ class EpochsInStep(Epochs):
         ticket, self._ticket = self._ticket, None
         self.stepped = True
         self._model.records = self._last_records
+        self._model.collects = len(self._collected) + 1 < self._parts
         self._model.summed = None
         try:
             yield
         except Over:  # it was away, and the others are through
             self._source.withdraw(ticket)
+            self._drop_collected()
             self._batches, self.over, self._together = None, True, True
             return
         except BaseException:
             self._source.withdraw(ticket)
             raise
-        summed = self._model.summed
-        assert summed is not None
-        self._idle = False
-        if summed.counted:
-            self._given = ticket
-        else:
-            self._batches = None  # it is in nobody's model: it is given again
+        self._collected.append(ticket)
+        if self._model.summed is not None:
+            self._idle = False
+            self._gave(self._model.summed)
         self._records += self._last_records
+
+    def _gave(self, summed: Summed) -> None:
+        """What was collected was given to a sum."""
+        if not summed.counted and self._collected:
+            self._batches = None  # it is in nobody's model: it is given again
+        elif self._collected:
+            self._given = self._collected
+        self._collected = []
+
+    def _drop_collected(self) -> None:
+        """It counts nothing, and is given again."""
+        self._model.drop()
+        if self._collected:
+            self._collected, self._batches = [], None
 
     def _hear(self, summed: Summed) -> None:
         """What became of the step before."""
-        given, self._given = self._given, None
-        if given is None:
-            return
-        if summed.followed:
-            self._source.trained(given)
-        else:
+        given, self._given = self._given, []
+        for ticket in given if summed.followed else ():
+            self._source.trained(ticket)
+        if given and not summed.followed:
             self._batches = None
 
     def _settle_before_leaving(self) -> None:
         """Else its last batch would be trained again."""
-        if self._given is not None:
+        self._drop_collected()
+        if self._given:
             self._model.idle()
 
     def _enter_again(self) -> None:
@@ -226,5 +244,10 @@ class EpochsInStep(Epochs):
 
     def _share(self) -> None:
         """This process's part of the records of a step."""
-        if self._whole and isinstance(self._source, Feeder):
-            self._source.batch_size = global_batch(self.batch)
+        most = self._home.member.settings.worker_batch_max
+        if not (self.batch and isinstance(self._source, Feeder) and (self._whole or most)):
+            return
+        records = global_batch(self.batch) if self._whole else self.batch
+        if most and not self._collected:
+            self._parts = -(-records // most)
+        self._source.batch_size = part(records, self._parts, 0)

@@ -29,6 +29,12 @@ def note(rows):
     return np.float32(0)
 
 
+def note_step(before, after):
+    global applied
+    applied = after > before  # else the batch is one of several that are a step
+    return np.float32(0)
+
+
 class Noted(keras.Model):
     """Rows are numbered in the first column."""
 
@@ -43,7 +49,10 @@ class Noted(keras.Model):
 
     def train_step(self, data):
         tf.numpy_function(note, [data[0][:, 0]], tf.float32)
-        return super().train_step(data)
+        before = tf.identity(tf.convert_to_tensor(self.optimizer.iterations))
+        logs = super().train_step(data)
+        tf.numpy_function(note_step, [before, tf.convert_to_tensor(self.optimizer.iterations)], tf.float32)
+        return logs
 
 
 class Watch(keras.callbacks.Callback):
@@ -52,6 +61,8 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         optimizer = self.model.optimizer
         variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+        if not applied:
+            return
         check = 0
         for one in (*self.model.get_weights(), *(np.asarray(one) for one in variables)):
             check = zlib.crc32(np.ascontiguousarray(one).tobytes(), check)

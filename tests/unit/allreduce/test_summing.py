@@ -197,8 +197,10 @@ def test_gradients_alone_are_rounded(job: Job) -> None:
     rate, gradients = np.float32([0.0010001]), np.float32([1 / 3, 1000.01])
     all_of([lambda one=one: one.sum([gradients, rate], 1.0, exact=1) for one in sums])
     for weights in ((2049.0, 2048.0), (0.0, 0.0)):
-        works = [lambda one=one, weight=weight: one.sum([gradients, rate], weight, exact=1) for one, weight in zip(sums, weights)]
-        found = all_of(works)
+        pairs = zip(sums, weights)
+        found = all_of(
+            [lambda one=one, weight=weight: one.sum([gradients, rate], weight, exact=1) for one, weight in pairs]
+        )
         for one in found:
             np.testing.assert_array_equal(one.arrays[0], found[0].arrays[0])
             assert one.weight == sum(weights)

@@ -1,0 +1,99 @@
+"""A step without PS whose batches are computed one after the other is the step of the whole batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deeprec_ext.allreduce.summing import Summed
+from deeprec_ext.keras.in_step.home import Model
+from deeprec_ext.keras.in_step.model import Collected, InStep
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.keras import models
+
+keras = tf.keras
+
+
+class Member:
+    """Alone in its ring; keeps what it has summed."""
+
+    def __init__(self, most: int) -> None:
+        self.settings = pb.AgentSettings(worker_batch_max=most, rate_scaling="none")
+        self.step, self.weights = 0, []
+
+    def anew(self) -> None:
+        pass
+
+    def sum(self, arrays, weight, **words):
+        self.step += 1
+        self.weights.append(weight)
+        means = [np.array(one) if weight else np.zeros_like(one) for one in arrays]
+        return Summed(means, weight, self.step, True, True)
+
+
+def made(build, optimizer, most):
+    model = build()
+    model.compile(optimizer(), "mse")
+    home = SimpleNamespace(state=Model(), member=Member(most), chief=True, refused=print)
+    return model, InStep(home, models.generation, SimpleNamespace(look=lambda *one: None)), home
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda: keras.optimizers.SGD(0.05), lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),
+    lambda: keras.optimizers.Adagrad(0.1),
+])  # fmt: skip
+def test_a_step_in_parts_is_the_step_of_all_its_records(optimizer) -> None:
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(36, 20)).astype("float32"), random.normal(size=(36, 1)).astype("float32")
+    plain = models.dense()
+    plain.compile(optimizer(), "mse")
+    model, door, home = made(models.dense, optimizer, 4)
+    model.set_weights(plain.get_weights())
+    spec = (tf.TensorSpec((None, 20)), tf.TensorSpec((None, 1)))
+    prepared = door.prepare(model, "train", spec, None)
+    for start in range(0, 36, 12):
+        plain.train_on_batch(x[start : start + 12], y[start : start + 12])
+        before = model.get_weights()
+        for part in range(3):
+            door.records, door.collects = 4, part < 2
+            rows = slice(start + 4 * part, start + 4 * part + 4)
+            door.run(prepared, [x[rows], y[rows]], train=True)
+            if part < 2:
+                assert door.summed is None or door.summed.step == start // 12
+                for one, other in zip(model.get_weights(), before):
+                    np.testing.assert_array_equal(one, other)
+    assert home.member.weights == [12, 12, 12] and int(model.optimizer.iterations.numpy()) == 3
+    for one, other in zip(model.get_weights(), plain.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_who_finds_no_more_batches_gives_what_it_has_collected_and_what_is_stale_counts_nothing() -> None:
+    model, door, home = made(models.batch_norm, lambda: keras.optimizers.SGD(0.05), 4)
+    spec = (tf.TensorSpec((None, 20)), tf.TensorSpec((None, 1)))
+    prepared = door.prepare(model, "train", spec, None)
+    batch = [np.ones((4, 20), np.float32), np.ones((4, 1), np.float32)]
+    door.records, door.collects = 4, True
+    door.run(prepared, batch, train=True)
+    assert home.member.weights == [] and not door.stale
+    door.idle()
+    assert home.member.weights == [4] and int(model.optimizer.iterations.numpy()) == 1
+    door.run(prepared, batch, train=True)
+    home.state.put([*home.state.take()])  # the model of others
+    assert door.stale
+    door.drop()
+    door.idle()
+    assert home.member.weights == [4, 0] and not door.stale
+    assert int(model.optimizer.iterations.numpy()) == 1
+
+
+def test_gradients_are_added_by_records_and_of_statistics_the_last_count() -> None:
+    one = Collected(0, statistics=1)
+    one.add([np.float32([1, 2]), np.float32([7])], 1)
+    one.add([np.float32([4, 5]), np.float32([9])], 2)
+    gradients, statistic = one.mean()
+    np.testing.assert_array_equal(gradients, np.float32([3, 4]))
+    np.testing.assert_array_equal(statistic, np.float32([9]))
+    assert one.weight == 3
