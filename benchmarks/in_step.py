@@ -8,8 +8,8 @@ cores hold four processes. Each worker writes down when it has completed a step.
 after:
 
   change    a worker more, a worker less: the longest gap between two steps, minus the median step
-  kill      kill -9 of a worker: from the kill to the first step of all others
-  hang      SIGSTOP of a worker, given up after 3 s: from the stop to the first step of all others
+  kill      kill -9 of a worker: from the kill to the end of the first step of all others without it
+  hang      SIGSTOP of a worker, given up after 3 s: from the stop to the same
   restart   the whole job is ended (Ctrl-C) and begun again, with weights written and read: from the order to the first step
 """
 
@@ -62,7 +62,7 @@ def train(arguments: argparse.Namespace) -> None:
             summed = member.sum([gradient], 1.0)
             model.weights -= np.float32(0.01) * summed.arrays[0]
             model.step[...] = summed.step
-            told.write(f"{time.time():.4f} {summed.step}\n")
+            told.write(f"{time.time():.4f} {summed.step} {summed.members}\n")
             if arguments.save and name == "chief-0" and arguments.save.exists():
                 np.save(file, model.weights)
                 arguments.save.unlink()
@@ -82,13 +82,11 @@ def gap(job: Job, since: float, *names: str) -> float:
 
 
 def after(job: Job, struck: float, *names: str) -> float:
-    """Seconds from the stroke to the end of the first step of all of these that began after it."""
+    """Seconds from the stroke to the end of the first step of all of these that was summed without who was struck."""
 
     def firsts() -> list[float] | None:
-        seen = steps.read(job.recorded)
-        # The first step that ends after it may have been summed before; the second one was not.
-        late = [[one.time for one in seen[name] if one.time > struck][1:2] for name in names]
-        return [one[0] for one in late] if all(late) else None
+        late = [first for name in names if (first := _first(job, name, struck, len(names))) is not None]
+        return late if len(late) == len(names) else None
 
     found = job.until(firsts, "step of all others", every=0.02)
     assert found is not None
@@ -133,6 +131,12 @@ def measured(arguments: argparse.Namespace, weights: Path) -> dict[str, list[flo
             job.until(lambda: not save.exists(), "weights to be written")
             started = time.time()
     return seen
+
+
+def _first(job: Job, name: str, struck: float, members: int) -> float | None:
+    lines = (job.recorded / f"{name}.steps").read_text().splitlines(keepends=True)
+    rows = [line.split() for line in lines if line.endswith("\n")]
+    return next((float(when) for when, _, of in rows if float(when) > struck and int(of) == members), None)
 
 
 def _workers(job: Job) -> int:
