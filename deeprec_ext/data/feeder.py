@@ -119,6 +119,11 @@ class Feeder:
         with self._lock:
             return self.drained and not self._leases.unread and not self._partial.records
 
+    @property
+    def rewinds(self) -> int:
+        """Of the ledger, as far as this process has heard."""
+        return self._leases.rewinds
+
     def connect(self, link: Link) -> None:
         self._link = link
 

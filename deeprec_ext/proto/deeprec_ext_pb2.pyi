@@ -699,7 +699,7 @@ class DataReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dataset: _Optional[str] = ..., state: _Optional[_Union[DataReply.State, str]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., fenced: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., rewinds: _Optional[int] = ..., retry_seconds: _Optional[float] = ..., complete: _Optional[int] = ..., undeclared: bool = ...) -> None: ...
 
 class EpochRequest(_message.Message):
-    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves", "begins", "passes")
+    __slots__ = ("incarnation", "dataset", "epoch", "seen", "known", "came_to", "first", "leaves", "begins", "passes", "restored")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -710,6 +710,7 @@ class EpochRequest(_message.Message):
     LEAVES_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     dataset: str
     epoch: int
@@ -720,23 +721,26 @@ class EpochRequest(_message.Message):
     leaves: bool
     begins: bool
     passes: int
-    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ..., passes: _Optional[int] = ...) -> None: ...
+    restored: bytes
+    def __init__(self, incarnation: _Optional[str] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., seen: _Optional[bytes] = ..., known: _Optional[int] = ..., came_to: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., leaves: bool = ..., begins: bool = ..., passes: _Optional[int] = ..., restored: _Optional[bytes] = ...) -> None: ...
 
 class EpochReply(_message.Message):
-    __slots__ = ("came_to", "whole", "seen", "known", "begun", "trained")
+    __slots__ = ("came_to", "whole", "seen", "known", "begun", "trained", "rewinds")
     CAME_TO_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
+    REWINDS_FIELD_NUMBER: _ClassVar[int]
     came_to: _containers.RepeatedScalarFieldContainer[str]
     whole: bool
     seen: _containers.RepeatedScalarFieldContainer[bytes]
     known: int
     begun: bool
     trained: bool
-    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ..., begun: bool = ..., trained: bool = ...) -> None: ...
+    rewinds: int
+    def __init__(self, came_to: _Optional[_Iterable[str]] = ..., whole: bool = ..., seen: _Optional[_Iterable[bytes]] = ..., known: _Optional[int] = ..., begun: bool = ..., trained: bool = ..., rewinds: _Optional[int] = ...) -> None: ...
 
 class MissingRequest(_message.Message):
     __slots__ = ("incarnation", "variables", "generation", "epoch")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
 
 import pytest
 
-from tests.behaviour.jobs import SCRIPTS
+from tests.behaviour.jobs import SCRIPTS, RealJob
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +113,32 @@ def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
     )
     assert job.end() == 0, job.output
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1 < len(lines(job, "end"))
+
+
+@pytest.mark.parametrize("how", ["killed", "resumed"])
+def test_a_model_that_nobody_has_any_more_goes_back_and_its_records_with_it(begin, how):
+    """To what the chief has kept, with the epoch that has ended: what was trained since then is trained again."""
+    flags, command = ("--strategy", "allreduce", "--workers", "0"), ("python", SCRIPT, "--rows", "1920")
+    job = begin(*flags, command=command)
+    job.until(lambda: step(job) >= 90, "the middle of the second epoch")  # of 60 steps each
+    before = job.pid("chief-0")
+    if how == "killed":
+        job.kill("chief-0")
+    else:
+        job.process.send_signal(signal.SIGINT)
+        job.end()
+        job = RealJob(job.directory, ("--resume", *flags), command)
+    try:
+        job.until(lambda: job.pid("chief-0") != before, "another chief")
+        wait_together(job, "chief-0")
+        pid = job.pid("chief-0")
+        assert hurry(job) == 0, job.output
+    finally:
+        job.close()
+    again = Counter(int(row) for given in lines(job, "rows")[f"chief-0.{pid}"] for row in given)
+    assert set(again.values()) == {2} and len(again) == 1920, "the model that is left has had each row in both epochs"
+    assert [one["trained"] for one in job.events("ledger_rewound")] == [1920]
+    assert [int(row[0]) for row in lines(job, "steps")[f"chief-0.{pid}"]] == list(range(61, 181))
 
 
 @pytest.mark.parametrize("flags", [(), ("--estimator",)], ids=["session", "estimator"])

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from deeprec_ext.aimaster.ledger import position as positions
 from deeprec_ext.aimaster.ledger import report
@@ -194,13 +194,17 @@ class Ledger:
     def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""
         dataset = self._datasets.get(request.dataset)
-        if dataset is None or (self._job.resumed and self._restoring()):  # what is over then is not known
+        if dataset is None or (self._job.resumed and not self._job.spec.sums and self._restoring()):
+            # What is over is not known before the chief has restored; without PS it is, and the chief asks before it does.
             return pb.EpochReply()
         chief = member.role == pb.CHIEF
         if request.came_to and not chief:
             self._job.suspects.note(member, "it says what an epoch came to, which is the chief's to say")
         if request.begins and not chief:
             self._job.suspects.note(member, "it says that the chief begins, which is the chief's to say")
+        if request.restored and chief and self._job.spec.sums:
+            self._go_back(dataset, request.restored)
+            return pb.EpochReply(rewinds=dataset.counters.rewinds)
         before, begun, now = len(dataset.ends.came_to), dataset.ends.begun, self._job.clock.monotonic()
         reply = dataset.end_of_epoch(member.incarnation, request, chief, now)
         if dataset.ends.late:
@@ -383,20 +387,37 @@ class Ledger:
             job.event("warning", text=f"{error}; all data is trained again")
             found = {}
         self._rebuilt.clear()
-        trained, now = [dataset for dataset in self._datasets.values() if dataset.trains], job.clock.monotonic()
+        trained = [dataset for dataset in self._datasets.values() if dataset.trains]
         for dataset in trained:
-            before = dataset.visits.trained
-            self._warn(dataset.name, dataset.rewind(found.pop(dataset.name, None), now))
+            self._rewind(dataset, found.pop(dataset.name, None))
             if resumed:
                 dataset.resume()
-            job.event("ledger_rewound", dataset=dataset.name, trained=dataset.visits.trained, before=before)
         self._unused = found
         self._save_unused()
-        for dataset in trained:
+        self._rewound(trained)
+
+    def _go_back(self, dataset: Dataset, position: bytes) -> None:
+        """The model of a job without PS is as its chief kept it with this position; one that is none leaves all as it is."""
+        try:
+            found = positions.unpack(position).get(dataset.name)
+        except PositionError as error:
+            self._job.event("warning", text=str(error))
+            return
+        if found is not None:
+            self._rewind(dataset, found)
+            self._rewound([dataset])
+
+    def _rewind(self, dataset: Dataset, position: Position | None) -> None:
+        before = dataset.visits.trained
+        self._warn(dataset.name, dataset.rewind(position, self._job.clock.monotonic()))
+        self._job.event("ledger_rewound", dataset=dataset.name, trained=dataset.visits.trained, before=before)
+
+    def _rewound(self, datasets: Sequence[Dataset]) -> None:
+        for dataset in datasets:
             self._push(dataset, list(dataset.holders))
         self._soon()
         self._flush_now()
-        job.replicate_soon()
+        self._job.replicate_soon()
 
     def model_is_live(self) -> None:
         """Those who were kept waiting for it are told."""

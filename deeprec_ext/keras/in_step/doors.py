@@ -65,7 +65,8 @@ def install(module: Any, generation: int) -> None:
         keras_classes.wrap_model(module, "fit", lambda *args, **words: refuse(reason))
         return
     directory = Path(run) if (run := env.workdir()) else None
-    door = InStep(home, GENERATIONS[generation], Kept(directory / "model" if directory is not None else None))
+    kept = Kept(directory / "model" if directory is not None else None, lambda: home.inputs.position())
+    door = InStep(home, GENERATIONS[generation], kept)
     milestones = Milestones(directory, home.chief, home.leaving, lambda: 0)
     of_job: Any = home
     fitting = Fitting(of_job, door, milestones, EpochsInStep, lambda why: refuse(NO_DOOR.format(f"fit ({why})")))

@@ -9,29 +9,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.errors import ProtocolError
+from deeprec_ext.errors import DeepRecError, ProtocolError
 
 log = logging.getLogger("deeprec_ext")
 
 EVERY_SECONDS = 60.0
 SMALL_BYTES = 64 << 20
+_POSITION = "ledger"
 
 
 class Kept:
     """
     Args:
       directory: None: nothing is kept.
+      position: asks for that of the data ledger: what is trained for sure. It is kept with a model that has all of that.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path | None, position: Callable[[], bytes]) -> None:
+        self._directory, self._ask = directory, position
+        self._asked: list[bytes] | None = None
+        self.position = b""
+        """Of what is `back`."""
         self._fit = ""
         self._written = time.monotonic()
         self._writing: threading.Thread | None = None
@@ -46,10 +51,15 @@ class Kept:
         busy = self._writing is not None and self._writing.is_alive()
         if self._directory is None or busy or time.monotonic() - self._written < EVERY_SECONDS:
             return
-        self._written = time.monotonic()
+        if self._asked is None:
+            self._asked = asked = []
+            threading.Thread(target=lambda: asked.append(self._now()), name="deeprec-kept", daemon=True).start()
+        if not self._asked:
+            return  # it is on its way
+        [position], self._asked, self._written = self._asked, None, time.monotonic()
         arrays = [np.array(one) for one in variables.take()]
         self._writing = threading.Thread(
-            target=self._write, args=(self._file, arrays, step), name="deeprec-kept", daemon=True
+            target=self._write, args=(self._file, arrays, step, position), name="deeprec-kept", daemon=True
         )
         self._writing.start()
 
@@ -64,7 +74,7 @@ class Kept:
         if self._directory is not None:
             if self._writing is not None:
                 self._writing.join()
-            self._write(self._file, variables.take(), step)
+            self._write(self._file, variables.take(), step, self._now())
             self._written = time.monotonic()
 
     def back(self, variables: Any) -> bool:
@@ -73,7 +83,9 @@ class Kept:
             return False
         try:
             with np.load(self._file) as held:
-                variables.put([held[f"arr_{at}"] for at in range(len(held.files))])
+                position = held[_POSITION].tobytes() if _POSITION in held.files else b""
+                variables.put([held[f"arr_{at}"] for at in range(len(held.files) - (_POSITION in held.files))])
+                self.position = position
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, ProtocolError) as error:
@@ -82,18 +94,25 @@ class Kept:
         log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
         return True
 
+    def _now(self) -> bytes:
+        try:
+            return self._ask()
+        except DeepRecError as error:
+            log.warning("nobody tells the data ledger's position (%s): what is kept has none", error)
+            return b""
+
     @property
     def _file(self) -> Path:
         assert self._directory is not None
         return self._directory / f"{self._fit}.npz"
 
-    def _write(self, file: Path, arrays: Sequence[Array], step: int) -> None:
+    def _write(self, file: Path, arrays: Sequence[Array], step: int, position: bytes) -> None:
         began = time.monotonic()
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             draft = file.with_name(f".{file.name}")
             with open(draft, "wb") as to:
-                np.savez(to, *arrays)
+                np.savez(to, *arrays, **{_POSITION: np.frombuffer(position, np.uint8)})
             draft.replace(file)
         except OSError as error:
             log.warning("the model could not be kept in %s: %s", file, error)

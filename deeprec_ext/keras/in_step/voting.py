@@ -10,6 +10,7 @@ of it what only it has had.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,9 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 WAIT_SECONDS = 0.2
 """For a batch whose lease is on its way: all others stand still meanwhile."""
+
+REWIND_SECONDS = 5.0
+"""For the word that leases are void to come to who holds them."""
 
 IDLE_SECONDS = 0.05
 """Between two sums to which nobody has given anything."""
@@ -80,10 +84,23 @@ class EpochsInStep(Epochs):
                 return
             self._model.enter()
             self._entered = True
+            if self._model.kept.position and self._home.chief and self._home.member.step == 0:
+                self._go_back(self._model.kept.position)
             if self._trained():  # before it came
                 self.over = self._together = True
         elif self._home.chief and self.writes:
             self._model.leads = True
+
+    def _go_back(self, position: bytes) -> None:
+        """Nobody has a newer model than what was kept with this position, and nobody trains yet: what was trained since then is
+        trained again."""
+        self._claim()
+        reply = self._until(pb.EpochRequest(epoch=self._epoch, restored=position), lambda reply: True)
+        deadline = time.monotonic() + REWIND_SECONDS
+        while isinstance(self._source, Feeder) and reply is not None and self._source.rewinds < reply.rewinds:
+            if time.monotonic() > deadline:  # its leases are void all the same
+                return
+            time.sleep(0.01)
 
     def tell(self) -> None:
         if self._untold is not None and self._entered:

@@ -428,3 +428,42 @@ def test_a_full_disk_holds_answers_back_until_it_is_not_full(tmp_path: Path) -> 
             assert len(worker.replies[0].leases) == 200
 
     run(main())
+
+
+def test_a_model_that_was_kept_takes_the_ledger_back_in_a_job_without_ps_alone(tmp_path: Path) -> None:
+    async def scenario(it: World, sums: bool) -> None:
+        agent, worker = it.agent("chief-0"), it.agent("worker-0")
+        await it.until(lambda: agent.call is not None and worker.call is not None)
+        [lease] = (await ask(it, worker, 1)).leases
+        await ask(it, worker, progress=done(lease, 4))
+        stored = await position(it)
+        await ask(it, worker, progress=done(lease))
+        job = it.master.job
+
+        def say(name: str, restored: bytes) -> int:
+            member = job.members.get(name)
+            assert member is not None
+            return job.ledger.end_of_epoch(member, pb.EpochRequest(dataset="train", restored=restored)).rewinds
+
+        assert say("worker-0", stored) == 0 and say("chief-0", b"none at all") == 0
+        assert say("chief-0", stored) == (1 if sums else 0)
+        assert (await it.status()).data[0].trained == (4 if sums else 10)
+        if sums:
+            await it.until(lambda: worker.replies[-1].rewinds == 1)
+            assert worker.replies[-1].sequence == 0, "it is told at once"
+
+    async def main() -> None:
+        for sums in (False, True):
+            (tmp_path / str(sums)).mkdir()
+        async with world(tmp_path / "False") as it:
+            await scenario(it, sums=False)
+        it = World(tmp_path / "True", slots=0, ps=0, min_ps=0, workers=1)
+        it.catalogue = pb.Catalogue()
+        await it.start()
+        try:
+            await it.until(lambda: len(it.master.job.members.trainers()) == 2)
+            await scenario(it, sums=True)
+        finally:
+            await it.stop()
+
+    run(main())
