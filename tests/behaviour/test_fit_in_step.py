@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 from collections import Counter, defaultdict
 
@@ -99,6 +101,46 @@ def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_the
     times = times_given(job)
     assert len(times) == 6400 and min(times.values()) >= 15
     assert sum(count - 15 for count in times.values()) < 1500
+    assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_thirty_changes_and_kills_of_a_fit_at_random(begin):
+    """`SEED` chooses which. No process that is not killed begins again, and each record is trained in each epoch."""
+    dice = random.Random(int(os.environ.get("SEED", "1")))
+    job = begin("--strategy", "allreduce", "--workers", "2", command=("python", SCRIPT, "--epochs", "120"))
+    wait_together(job, "chief-0", "worker-0", "worker-1")
+    workers, struck = 2, 0
+    for _ in range(30):
+        kind = dice.choice(["scale", "scale", "kill", "hang", "replace"])
+        here = job.roles_of("worker")
+        pids = {role: job.pid(role) for role in here}
+        role = ""
+        if kind == "scale" or not here:
+            workers = dice.choice([count for count in range(4) if count != workers])
+            assert job.scale(workers=workers).outcome == "committed"
+        elif kind == "replace":
+            role = dice.choice(here)
+            assert job.scale(replace=role).outcome == "committed"
+        else:
+            role = dice.choice([*here, "chief-0"] if kind == "kill" else here)
+            before = job.kill(role) if kind == "kill" else job.stop(role)
+            struck += 1
+            if kind == "hang":
+                wait_steps(job, 3)
+                job.go_on(before)
+            job.until(lambda role=role, before=before: job.pid(role) != before, f"another process of {role}")
+        job.until(lambda workers=workers: len(job.roles_of("worker")) == workers, f"{workers} workers")
+        wait_together(job, "chief-0", *job.roles_of("worker"), count=2)
+        stayed = {one: pid for one, pid in pids.items() if one in job.roles_of("worker") and one != role}
+        assert {one: job.pid(one) for one in stayed} == stayed
+    (job.directory / "hurry").touch()
+    assert job.end(900) == 0, job.output
+    check(job)
+    times = times_given(job)
+    assert len(times) == 6400 and min(times.values()) >= 120
+    assert sum(times.values()) - 120 * 6400 < 1000 * struck
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1
 
 
