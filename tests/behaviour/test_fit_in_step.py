@@ -82,10 +82,16 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
         assert len({tuple(map(tuple, rows)) for rows in lines(job, kind).values() if len(rows) == 2}) == 1, kind
 
 
-@pytest.mark.parametrize("more", [(), ("worker_batch_max=10", "sum_compression=fp16")], ids=["plain", "in parts"])
-def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin, more):
+@pytest.mark.parametrize(
+    ("more", "flags"),
+    [((), ("--twice",)), (("worker_batch_max=10", "sum_compression=fp16"), ())],
+    ids=["two sums a step", "in parts"],
+)
+def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin, more, flags):
     settings = [word for one in ("step_batch=each", "rate_scaling=linear", *more) for word in ("--setting", one)]
-    job = begin("--strategy", "allreduce", "--workers", "2", *settings, command=("python", SCRIPT, "--epochs", "15"))
+    job = begin(
+        "--strategy", "allreduce", "--workers", "2", *settings, command=("python", SCRIPT, "--epochs", "15", *flags)
+    )
     wait_together(job, "chief-0", "worker-0", "worker-1")
     for role in ("worker-1", "chief-0"):
         killed = job.kill(role)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from deeprec_ext import env
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.elastic.member import joined
@@ -23,16 +25,19 @@ class Model:
         self.rate = Rate()
         self.version = 0
         """Another one with each step that is applied, and with each state that is put."""
+        self.site = 0
+        """Of the next sum: where in a step its result is applied."""
 
     def take(self) -> Sequence[Array]:
-        return [*(self.of.take() if self.of is not None else []), self.rate.take()]
+        return [*(self.of.take() if self.of is not None else []), np.array(self.site), self.rate.take()]
 
     def put(self, arrays: Sequence[Array]) -> None:
-        *arrays, rate = arrays
+        *arrays, site, rate = arrays
         self.version += 1
         if self.of is not None:
             self.of.put(arrays)
         self.rate.put(rate)
+        self.site = int(site)
 
 
 class _Leaving:

@@ -7,15 +7,19 @@ the sum to what he was given. Statistics that the forward pass has moved (of a n
 
 Who has no batch sums nothing, and applies what the others have found. A worker whose part of a step is larger than it may have
 in memory computes it in several batches: until the last of them nothing is summed, and nothing applied.
+
+A step that applies gradients several times (of a GAN) has as many sums, one after the other. Which of them is next is part of
+what all have alike: who comes in between them makes the rest without a batch, and then begins a step.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +45,28 @@ class Over(Exception):
     """The epoch in which this process would make a step is over: it was away."""
 
 
+class _Elsewhere(Exception):
+    """The others are at another sum of a step: this process was away."""
+
+    def __init__(self, summed: Summed) -> None:
+        super().__init__()
+        self.summed = summed
+
+
+@dataclass
+class Site:
+    """Where a step applies gradients.
+
+    Attributes:
+      like: zeros as are summed there, the statistics among them where they are: at the last one of a step.
+      apply: of tensors, in a trace; function: the same, traced.
+    """
+
+    like: list[Array]
+    apply: Callable[[Sequence[Any]], Any]
+    function: Callable[..., Any] | None = None
+
+
 @dataclass
 class Course:
     """What is known of one model once a step of it was traced."""
@@ -55,13 +81,34 @@ class Course:
     trained: frozenset[int] = frozenset()
     nothing: list[Array] = field(default_factory=list)
     """What who has no batch gives to a sum."""
+    sites: list[Site] = field(default_factory=list)
+    count: int = 0
+    """Of its sites."""
     applied: int = 0
     made: bool = False
     """All of its variables are, those of the optimizer too."""
-    apply: Callable[[Sequence[Any]], Any] | None = None
-    """Of tensors, in a trace."""
-    function: Callable[..., Any] | None = None
-    """The same, traced."""
+
+    def pack(self, site: int, arrays: Sequence[Array]) -> list[Array]:
+        """As they are summed: alike for all sites, where there are several."""
+        if self.count == 1:
+            return list(arrays)
+        packed, last = [np.zeros_like(one) for one in self.nothing], site == self.count - 1
+        own = len(arrays) - len(self.averaged) * last
+        at = 0
+        for one in arrays[:own]:
+            packed[0][at : at + one.size] = one.reshape(-1)
+            at += one.size
+        return [packed[0], *(arrays[own:] if last else packed[1:])]
+
+    def unpack(self, site: int, packed: Sequence[Array]) -> list[Array]:
+        if self.count == 1:
+            return list(packed)
+        like, last, at = self.sites[site].like, site == self.count - 1, 0
+        found = []
+        for one in like[: len(like) - len(self.averaged) * last]:
+            found.append(packed[0][at : at + one.size].reshape(one.shape))
+            at += one.size
+        return [*found, *(packed[1:] if last else ())]
 
 
 class Collected:
@@ -137,6 +184,7 @@ class InStep:
         """The batch is not the last one of this process's part of a step."""
         self._collected: Collected | None = None
         self._failed: BaseException | None = None
+        self._void = False  # what this process gives to the present step does not count
 
     # -- for `keras.stepping.Steps`
 
@@ -155,16 +203,17 @@ class InStep:
             assert course is not None
             course.applied = 0
             outputs = step(batch)
-            if course.applied != 1:
+            if not course.applied or (course.count and course.applied != course.count):
                 raise self._refused(course)
             return outputs
 
         with self._trace(course), keras_classes.without_xla(model, held):
             if not course.made:  # as in plain Keras, whose optimizers make variables where they apply gradients
                 concrete = tf.function(run).get_concrete_function(spec)
-                course.made, course.averaged = True, self._averaged(model, concrete)
+                course.made, course.averaged, course.count = True, self._averaged(model, concrete), course.applied
             function = tf.function(run)
             function.get_concrete_function(spec)
+        course.nothing = _nothing(course)
         if self._courses.get(id(model)) is not course:
             course.trained = self._trained_by(model)
             weights = list({ownership.key(one): one for one in (
@@ -193,11 +242,18 @@ class InStep:
     def run(self, prepared: Prepared, values: Sequence[Array], *, train: bool) -> Any:
         """One step on one batch, with all others. Raises Over where there is none to make any more."""
         self.use(prepared)
-        self._failed = None
+        self._failed, self._void = None, False
         try:
             with self._trace(prepared.course), keras_classes.without_xla(prepared.course.model, prepared.course.held):
                 return prepared.function(prepared.pack(values))
         except tf.errors.OpError:
+            if isinstance(self._failed, _Elsewhere):
+                self._take(self._failed.summed)
+                while self.between:
+                    self.idle()
+                assert self.summed is not None
+                self.summed = replace(self.summed, counted=False)
+                return None
             if self._failed is not None:
                 raise self._failed from None
             raise
@@ -261,6 +317,15 @@ class InStep:
         return summed
 
     @property
+    def between(self) -> bool:
+        """The next sum is not the first of a step."""
+        return bool(self._home.state.site)
+
+    @property
+    def sums_once(self) -> bool:
+        return self.course is None or self.course.count == 1
+
+    @property
     def stale(self) -> bool:
         """What was collected is of a model that is not here any more."""
         return self._collected is not None and self._collected.version != self._home.state.version
@@ -284,28 +349,38 @@ class InStep:
         self.leads, self._collected = False, None
         self.summed = summed
         self.heard(summed)
-        if self.course is not None and self._home.chief:
+        if self.course is not None and self._home.chief and not self.between:
             self.kept.look(self.course.variables, summed.step - 1)
         return summed
 
     def _take(self, summed: Summed) -> None:
         course = self.course
-        if not summed.weight or course is None:
+        if course is None or not (summed.weight or self.between):
             return
-        if course.function is None:
-            apply = course.apply
-            assert apply is not None
-            course.function = tf.function(lambda *means: apply(means), autograph=False)
-        self._home.state.version += 1
+        at = self._home.state.site
+        if not summed.weight:  # whoever began the step is gone
+            self._applies(course)
+            return
+        site = course.sites[at]
+        if site.function is None:
+            site.function = tf.function(lambda *means: site.apply(means), autograph=False)
+        self._applies(course)
         with self._trace(None), keras_classes.without_xla(course.model, course.held):
-            course.function(*map(tf.constant, [*summed.arrays, self._next_rate(summed)]))
+            site.function(*map(tf.constant, [*course.unpack(at, summed.arrays), self._next_rate(summed)]))
+
+    def _applies(self, course: Course) -> None:
+        """What was summed is in the model in a moment."""
+        self._home.state.version += 1
+        self._home.state.site = (self._home.state.site + 1) % course.count
 
     def _next_rate(self, summed: Summed) -> Any:
         kind = self.course.nothing[0].dtype if self.course is not None else np.float32
         return np.array(self.rate.after(summed.members, self._home.member.settings), kind)
 
-    def _summed(self, *values: Array) -> list[Array]:
+    def _summed(self, site: int, *values: Array) -> list[Array]:
         """Called by TensorFlow, within a step."""
+        course = self.course
+        assert course is not None
         try:
             arrays = [np.asarray(one, order="C") for one in values]
             records = max(1, self.records)
@@ -315,10 +390,17 @@ class InStep:
                     return [np.array(False), *(np.empty(0, arrays[0].dtype) for _ in range(len(arrays) + 1))]
                 assert self._collected is not None
                 arrays, records = self._collected.mean(), self._collected.weight
-            while not (summed := self._sum(arrays, records)).weight:
-                pass  # nobody else had a batch, and this one did not count yet
-            self._home.state.version += 1
-            return [np.array(True), *summed.arrays, self._next_rate(summed)]
+            packed = course.pack(site, arrays)
+            while not (summed := self._sum(packed, 0 if self._void else records)).weight and not self.between:
+                self._void = False  # nobody else had a batch, and this one did not count yet
+            self._void = (
+                self._void or not summed.counted
+            )  # what its batch gives to the rest of the step does not count either
+            self.summed = replace(summed, counted=not self._void)
+            if self._home.state.site != site or not summed.weight:
+                raise _Elsewhere(summed)
+            self._applies(course)
+            return [np.array(True), *course.unpack(site, summed.arrays), self._next_rate(summed)]
         except BaseException as error:
             self._failed = error
             raise
@@ -358,11 +440,13 @@ class InStep:
                 return original(*args, **words)
             finally:
                 self._within = False
+        number = course.applied - 1
+        averaged = course.averaged if course.applied == course.count else []
         given, call = self.generation.gradients_of(original, args, words)
         gradients = [one for one, _ in given]
         places = [at for at, one in enumerate(gradients) if one is not None]
         found = [tf.ensure_shape(tf.convert_to_tensor(gradients[at]), given[at][1]) for at in places]
-        found += [one.read_value() for one in course.averaged]
+        found += [one.read_value() for one in averaged]
         if not found:
             raise RefusedError("an optimizer is to apply no gradients at all")
         kinds, shapes = [one.dtype for one in found], [one.shape for one in found]
@@ -375,7 +459,7 @@ class InStep:
             for at, mean in zip(places, means):
                 whole[at] = mean
             with tf.control_dependencies(means):
-                for variable, mean in zip(course.averaged, means[len(places) :]):
+                for variable, mean in zip(averaged, means[len(places) :]):
                     variable.assign(mean)
                 self._within = True
                 try:
@@ -385,16 +469,17 @@ class InStep:
                 finally:
                     self._within = False
 
-        course.apply = apply
-        if all(one.is_fully_defined() for one in shapes):
-            course.nothing = [np.zeros(one.as_list(), kind.as_numpy_dtype) for one in shapes]
-        else:
+        if not all(one.is_fully_defined() for one in shapes):
             raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
+        like = [np.zeros(one.as_list(), kind.as_numpy_dtype) for one in shapes]
+        course.sites[number : number + 1] = [Site(like, apply)]
         with tf.control_dependencies(found):
             whole, *means = tf.numpy_function(
-                self._summed, [tf.cast(one, kind) for one in found], [tf.bool, *[kind] * (len(found) + 1)]
+                functools.partial(self._summed, number),
+                [tf.cast(one, kind) for one in found],
+                [tf.bool, *[kind] * (len(found) + 1)],
             )
-        if not self._home.member.settings.worker_batch_max:
+        if not self._home.member.settings.worker_batch_max or course.count > 1:
             return apply(means)
 
         def applied() -> Any:
@@ -415,11 +500,23 @@ class InStep:
         return list({ownership.key(one): one for one in found}.values())
 
     def _refused(self, course: Course) -> RefusedError:
-        what = "applies no gradients by the model's optimizer" if not course.applied else (
-            f"applies gradients {course.applied} times")  # fmt: skip
+        what = "applies no gradients by an optimizer of the model" if not course.applied else (
+            f"applies gradients {course.applied} times, and {course.count} times before")  # fmt: skip
         reason = (
-            f"a step of {course.model.name} {what}, and what is summed over all workers has to be applied once: train it with "
-            "PS (leave out --strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state)"
+            f"a step of {course.model.name} {what}: what is applied is summed over all workers, so all have to do it alike; "
+            "train it with PS (leave out --strategy), or write the loop yourself, with deeprec_ext.allreduce.join(state)"
         )
         self._home.refused(reason)
         return RefusedError(reason)
+
+
+def _nothing(course: Course) -> list[Array]:
+    """What who has no batch gives to a sum: where there are several in a step, one array for the gradients of each of them."""
+    likes = [site.like for site in course.sites]
+    if course.count == 1:
+        return likes[0]
+    kind = np.result_type(*(one.dtype for like in likes for one in like))
+    statistics = len(course.averaged)
+    ends = [len(like) for like in likes[:-1]] + [len(likes[-1]) - statistics]
+    most = max(sum(one.size for one in like[:end]) for like, end in zip(likes, ends))
+    return [np.zeros(most, kind), *(one.astype(kind) for one in likes[-1][ends[-1] :])]

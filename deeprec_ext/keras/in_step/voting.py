@@ -163,6 +163,9 @@ class EpochsInStep(Epochs):
             self._model.leads = self._home.chief
             self._idle = not self._model.idle().weight
             return False
+        if self._model.between:
+            self._idle = not self._model.idle().weight
+            return False
         self._share()
         ended = self._ended
         if ended and self._known_past():
@@ -265,6 +268,6 @@ class EpochsInStep(Epochs):
         if not (self.batch and isinstance(self._source, Feeder) and (self._whole or most)):
             return
         records = global_batch(self.batch) if self._whole else self.batch
-        if most and not self._collected:
+        if most and self._model.sums_once and not self._collected:
             self._parts = -(-records // most)
         self._source.batch_size = part(records, self._parts, 0)

@@ -89,6 +89,84 @@ def test_who_finds_no_more_batches_gives_what_it_has_collected_and_what_is_stale
     assert int(model.optimizer.iterations.numpy()) == 1
 
 
+class Halves(keras.Model):
+    """One half of it after the other, as a GAN."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.normal, self.other = (
+            keras.layers.Dense(8),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(1),
+        )
+
+    def compile(self):
+        super().compile(keras.optimizers.Adam(0.01), "mse")
+        self.second = keras.optimizers.SGD(0.05, momentum=0.9)
+
+    def call(self, x, training=False):
+        return self.other(self.normal(self.one(x), training=training))
+
+    def train_step(self, data):
+        x, y = data
+        for optimizer, layer in ((self.optimizer, self.one), (self.second, self.other), (self.optimizer, self.one)):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x, training=True) - y))
+            weights = layer.trainable_weights
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"loss": loss}
+
+
+def halves():
+    model = Halves()
+    model(tf.zeros((1, 20)))
+    model.compile()
+    return model, [tf.TensorSpec((None, 20)), tf.TensorSpec((None, 1))]
+
+
+def test_a_step_with_several_optimizers_is_that_of_plain_keras() -> None:
+    random = np.random.default_rng(1)
+    (plain, spec), (model, _) = halves(), halves()
+    model.set_weights(plain.get_weights())
+    home = SimpleNamespace(state=Model(), member=Member(0), chief=True, refused=print)
+    door = InStep(home, models.generation, SimpleNamespace(look=lambda *one: None))
+    prepared = door.prepare(model, "train", tuple(spec), None)
+    for _ in range(4):
+        x, y = random.normal(size=(8, 20)).astype("float32"), random.normal(size=(8, 1)).astype("float32")
+        plain.train_on_batch(x, y)
+        door.run(prepared, [x, y], train=True)
+        assert not door.between and door.summed.counted
+    assert home.member.step == 12
+    for one, other in zip(model.get_weights(), plain.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_who_was_away_makes_the_rest_of_a_step_with_the_others_and_gives_its_batch_back() -> None:
+    model, spec = halves()
+    home = SimpleNamespace(state=Model(), member=Member(0), chief=True, refused=print)
+    door = InStep(home, models.generation, SimpleNamespace(look=lambda *one: None))
+    prepared = door.prepare(model, "train", tuple(spec), None)
+    batch = [np.ones((8, 20), np.float32), np.ones((8, 1), np.float32)]
+    door.run(prepared, batch, train=True)
+    plain_sum, others = home.member.sum, [np.array(one) for one in home.state.take()]
+
+    def of_others(arrays, weight, **words):
+        """They are at the second sum of a step, and have this process take what they have."""
+        home.member.sum = plain_sum
+        *state, _, rate = others
+        home.state.put([*state, np.array(1), rate])
+        summed = plain_sum([np.ones_like(one) for one in arrays], 8)
+        return Summed(summed.arrays, 8, summed.step, False, True)
+
+    home.member.sum, home.member.weights = of_others, []
+    assert door.run(prepared, batch, train=True) is None
+    assert not door.between and not door.summed.counted and home.member.weights == [8, 0]
+    counts = [int(one.iterations.numpy()) for one in (model.optimizer, model.second)]
+    assert counts == [2, 2], "the third sum was of nothing: nobody had anything, and nothing is applied"
+    door.run(prepared, batch, train=True)
+    assert door.summed.counted and not door.between
+
+
 def test_gradients_are_added_by_records_and_of_statistics_the_last_count() -> None:
     one = Collected(0, statistics=1)
     one.add([np.float32([1, 2]), np.float32([7])], 1)
