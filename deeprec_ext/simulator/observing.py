@@ -26,7 +26,8 @@ def model(job: SimulatedJob) -> Model:
     variables = (job.model.variable_bytes + job.model.variable_growth * job.done) if job.size.ps else 0.0
     return Model(
         table_bytes=int(variables), dense_bytes=0, fields=0, batch_size=job.model.batch, lookups_per_step=0.0,
-        flops_per_example=0.0, largest_slot_bytes=int(variables / max(1, job.slots)), variables=0, row_bytes=0.0, optimizer_slots=0.0,
+        flops_per_example=0.0, largest_slot_bytes=int(variables / max(1, job.slots)), variables=0, row_bytes=0.0,
+        optimizer_slots=0.0,
     )  # fmt: skip
 
 

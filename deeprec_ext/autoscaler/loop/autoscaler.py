@@ -22,7 +22,16 @@ from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.autoscaler.loop.keeps import KEEP_RECORDED_SECONDS, Keeps
-from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, of_a_step, own, size_of
+from deeprec_ext.autoscaler.loop.observing import (
+    Latest,
+    examples_per_step,
+    limits_of,
+    memory_of,
+    observe,
+    of_a_step,
+    own,
+    size_of,
+)
 from deeprec_ext.autoscaler.loop.recalled import Recalled, keep, recall, stood_since
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth

@@ -7,8 +7,8 @@ their model of system throughput). With n workers, the chief among them, of whic
     T_sync = 0 for n = 1, else ring + further (n - 2)
     T_iter = (T_grad^gamma + T_sync^gamma)^(1 / gamma)
 
-A job trains n m / T_iter records a second. Where the batch is that of a step, m = M / n: a step gets shorter with n until alpha
-and the ring are all of it. Where each worker has a batch of its own, m stays and a step has more records.
+A job trains n m / T_iter records a second. Where the batch is that of a step, m = M / n: a step gets shorter with n until
+alpha and the ring are all of it. Where each worker has a batch of its own, m stays and a step has more records.
 
 Workers tell what of a step they spend in sums. Whoever is slowest is waited for by all others, in theirs: so the longest of what
 is left of a step without its sum is T_grad, and the shortest sum is T_sync. Both are fitted by themselves. Where they are not
@@ -25,14 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deeprec_ext.autoscaler.model.surroundings import UNKNOWN, Surroundings
-from deeprec_ext.autoscaler.model.throughput import (
-    FASTER_MAX,
-    MOST,
-    OLDER,
-    SIZES_TO_HOLD_OUT,
-    Key,
-    SizeModel,
-)
+from deeprec_ext.autoscaler.model.throughput import FASTER_MAX, MOST, OLDER, SIZES_TO_HOLD_OUT, Key, SizeModel
 from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.units import format_seconds
 
@@ -45,8 +38,8 @@ ALPHA, RING = 0.1, 0.1
 """Shares of a step that they are taken for until sizes have shown them: a first worker more is worth a trial."""
 
 FURTHER = 0.2
-"""Of `ring`, what each worker beyond the second adds, likewise: a ring sends 2 (n - 1) / n times what there is to sum, and on one
-host the processes share its memory and cores."""
+"""Of `ring`, what each worker beyond the second adds, likewise: a ring sends 2 (n - 1) / n times what there is to sum, and on
+one host the processes share its memory and cores."""
 
 GAMMAS = tuple(1 + 0.25 * step for step in range(37))
 """As Pollux bounds it: 1 to 10."""

@@ -9,7 +9,7 @@ from typing import Any
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, Window
 from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS, Account, account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
-from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
+from deeprec_ext.autoscaler.outcomes.trials import Trial, stays, trials
 from deeprec_ext.units import counted, format_rate, format_seconds, sized
 
 WRONG_MAX = 3

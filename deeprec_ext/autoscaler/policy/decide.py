@@ -44,7 +44,9 @@ def start(evidence: Evidence) -> Answer:
     size = nearest(evidence.size, evidence.limits)
     cut = "" if size == evidence.size else f", cut from {describe(evidence.size)} by the limits"
     usual = ", the fewest it may have" if size.workers == evidence.limits.min_workers else ", as it was asked for"
-    why = f": {evidence.raw.start}" if evidence.raw.start else usual if evidence.limits.sums else ", as it was asked for"
+    why = (
+        f": {evidence.raw.start}" if evidence.raw.start else usual if evidence.limits.sums else ", as it was asked for"
+    )
     return Proposal("start", size, f"the job starts with {describe(size)}{cut}{why}")
 
 

@@ -52,9 +52,7 @@ def _in_quota(size: Size, limits: Limits) -> bool:
 
 def fits(size: Size, limits: Limits) -> bool:
     """Whether a size is within limits that do not contradict each other."""
-    if not (
-        limits.least_ps <= size.ps <= limits.max_ps and limits.min_workers <= size.workers <= limits.max_workers
-    ):
+    if not (limits.least_ps <= size.ps <= limits.max_ps and limits.min_workers <= size.workers <= limits.max_workers):
         return False
     if limits.resizable:
         for name, limit in _REQUESTS.items():

@@ -142,7 +142,7 @@ def freed(evidence: Evidence) -> Answer:
 
 
 def _filled(window: Window) -> bool:
-    """Whether the job and others together used all of the host, as far as is known: else more of it would have changed nothing."""
+    """Whether the job and others used all of the host, as far as is known: else more of it would have changed nothing."""
     used = window.trainer_cpu_cores * window.size.trainers + window.ps_cpu_cores
     return not used or free_cores(window) - used < exploring.FULL * window.host_cores
 

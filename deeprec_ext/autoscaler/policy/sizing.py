@@ -287,7 +287,8 @@ def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
     if larger := _next_larger(evidence, search):
         text += f" ({larger})"
     if evidence.starved >= evidence.policy.starved_share:
-        text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more {'workers' if evidence.limits.sums else 'PS'} would not change"
+        more = "workers" if evidence.limits.sums else "PS"
+        text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more {more} would not change"
     if held := [why for role in ("ps", "worker") if (why := hysteresis.by_hand(evidence, role))]:
         best = Search(evidence, hopeful=len(evidence.measured) < CERTAIN, held=False).best().size
         better = f"{_said(evidence, search, best)}, but " if key_of(best) != key_of(size) else ""

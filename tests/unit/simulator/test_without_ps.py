@@ -80,7 +80,9 @@ def test_a_worker_on_a_slow_host_is_replaced_by_what_it_computes() -> None:
 
 
 def test_the_step_of_all_is_as_long_as_the_slowest_computes_and_the_ring_sums() -> None:
-    model = JobModel(batch=100.0, fixed_seconds=0.0, compute_core_seconds=0.4, sum_seconds=0.1, round_seconds=0.0, parallelism=1.0)
+    model = JobModel(
+        batch=100.0, fixed_seconds=0.0, compute_core_seconds=0.4, sum_seconds=0.1, round_seconds=0.0, parallelism=1.0
+    )
     found = pace(model, Size(0, 1, worker_cpu=1.0), [1.0, 0.5], (), ())
     assert found.step_seconds == pytest.approx([0.5, 0.5])  # 0.2 at half the speed, and 2 * 1/2 of what there is to sum
     assert found.sum_seconds == pytest.approx([0.3, 0.1])

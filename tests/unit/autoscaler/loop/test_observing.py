@@ -86,7 +86,7 @@ def test_what_a_step_without_ps_consists_of_is_the_slowest_worker_and_the_shorte
     clock = HandClock()
     job = make_job(tmp_path, clock, slots=0, ps=0, workers=2, settings=Settings(step_batch="each"))
     assert job.spec.sums and of_a_step(job, job.metrics.latest) == (0.0, 0.0)
-    for count in range(70):
+    for _ in range(70):
         for name, summing in (("chief-0", 0.07), ("worker-0", 0.02), ("worker-1", 0.08)):
             tell(job, name, **steps(10.0, sum_seconds=summing))
         flush(job, clock)

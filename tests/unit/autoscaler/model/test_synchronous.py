@@ -106,7 +106,18 @@ def test_parts_that_overlap_have_a_gamma_of_their_own() -> None:
 
 
 def test_cores_that_a_worker_is_held_to_shorten_what_it_computes() -> None:
-    one = [fact(Window, 0.0, 10.0, Size(0, 1, worker_cpu=1.0), RECORDS / 0.25, RECORDS / 2, own_seconds=0.24, sum_seconds=0.01)]
+    one = [
+        fact(
+            Window,
+            0.0,
+            10.0,
+            Size(0, 1, worker_cpu=1.0),
+            RECORDS / 0.25,
+            RECORDS / 2,
+            own_seconds=0.24,
+            sum_seconds=0.01,
+        )
+    ]
     model = fitted(one)
     assert model.predict(Size(0, 1, worker_cpu=2.0)) > 1.5 * model.predict(Size(0, 1, worker_cpu=1.0))
 

@@ -27,7 +27,7 @@ def job(workers: int, rate: float, own: float, summing: float, **more: Any) -> O
     of_a_worker = {"step_seconds": own + summing, "step_seconds_lasting": own, "sum_seconds": summing}
     names = ["chief_0", *(f"worker_{n}" for n in range(workers))]
     given = {
-        "limits": LIMITS, "roles": uses(size, **{name: of_a_worker for name in names}),
+        "limits": LIMITS, "roles": uses(size, **dict.fromkeys(names, of_a_worker)),
         "windows": tuple(dataclasses.replace(one, examples_per_step=records) for one in found), **more,
     }  # fmt: skip
     return seen(size, rate, **given)
@@ -126,7 +126,9 @@ def test_workers_set_by_hand_stay_and_no_ps_is_spoken_of() -> None:
 
 
 @pytest.mark.parametrize(("used", "tried"), [(0.9, True), (0.2, False)])
-def test_cores_that_others_free_are_no_reason_to_go_back_to_a_size_that_never_wanted_them(used: float, tried: bool) -> None:
+def test_cores_that_others_free_are_no_reason_to_go_back_to_a_size_that_never_wanted_them(
+    used: float, tried: bool
+) -> None:
     def at(size: Size, start: float, others: float) -> list[Window]:
         return windows(size, 1000.0, start, trainer_cpu_cores=used / size.trainers, host_cores=2.0, others_cores=others)
 

@@ -173,5 +173,7 @@ def test_what_of_a_step_is_spent_in_sums_is_told_apart():
     for number, summing in enumerate((0.5, 0.02, 0.04, 0.03, 9.0), 1):
         now, spent = now + 0.1, {SUM: summing, STEP: 0.05}
         steps.completed(number)
-    assert steps.take_interval().sum_seconds == pytest.approx(0.03), "no gap lies before the first, and 9 s are not in 0.1"
+    assert steps.take_interval().sum_seconds == pytest.approx(0.03), (
+        "no gap lies before the first, and 9 s are not in 0.1"
+    )
     assert steps.take_interval().sum_seconds == 0
