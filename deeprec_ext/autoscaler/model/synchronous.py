@@ -10,10 +10,10 @@ their model of system throughput). With n workers, the chief among them, of whic
 A job trains n m / T_iter records a second. Where the batch is that of a step, m = M / n: a step gets shorter with n until
 alpha and the ring are all of it. Where each worker has a batch of its own, m stays and a step has more records.
 
-Workers tell what of a step they spend in sums. Whoever is slowest is waited for by all others, in theirs: so the longest of what
-is left of a step without its sum is T_grad, and the shortest sum is T_sync. Both are fitted by themselves. Where they are not
-known, the whole step is. gamma is 1 where the parts add up, as they do while sums wait for the last gradient, and more where
-they overlap.
+Workers tell what of a step they spend in sums. Whoever is slowest is waited for by all others, in theirs: so the longest of
+what is left of a step without its sum is T_grad, and the shortest sum is T_sync. Both are fitted by themselves. Where they are
+not known, the whole step is. gamma is 1 where the parts add up, as they do while sums wait for the last gradient, and more
+where they overlap.
 """
 
 from __future__ import annotations
