@@ -87,6 +87,11 @@ def format_busy(share: float) -> str:
     return f"{share:.1f} ops at once" if share > 1 else f"{100 * share:.0f} % busy"
 
 
+def sized(ps: int, workers: int) -> str:
+    """`2 PS, 3 workers`; of a job without PS `3 workers`."""
+    return (f"{ps} PS, " if ps else "") + counted(workers, "worker")
+
+
 def counted(count: float | str, name: str) -> str:
     """`1 worker`, `2 workers`; a name in capitals, as PS, stays as it is."""
     return f"{count} {name}{'' if count == 1 or name.isupper() else 's'}"

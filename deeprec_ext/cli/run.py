@@ -162,7 +162,7 @@ def check_no_ps(arguments: argparse.Namespace) -> None:
     """Raises UsageError for what is of PS alone."""
     given = [
         flag
-        for flag in ("ps", "slots", "min_ps", "max_ps", "ps_cpu", "ps_memory", "backup")
+        for flag in ("ps", "slots", "min_ps", "max_ps", "ps_cpu", "ps_memory", "max_ps_cpu", "max_ps_memory", "backup")
         if getattr(arguments, flag, None)
     ]
     if given:
@@ -170,10 +170,6 @@ def check_no_ps(arguments: argparse.Namespace) -> None:
     if arguments.evaluator:
         raise UsageError(
             "--evaluator with --strategy allreduce: an evaluator has no part in sums; evaluate in the script"
-        )
-    if arguments.autoscale:
-        raise UsageError(
-            "--autoscale with --strategy allreduce: it knows nothing of such jobs yet; use `deeprec-ext scale`"
         )
 
 
@@ -199,15 +195,15 @@ def check_ceilings(ceilings: Ceilings, requests: Requests, limits: Limits, *, au
     if ceilings and not autoscale:
         raise UsageError("--max-ps-cpu, --total-cpu and the like say how far --autoscale may go: give --autoscale too")
     requests, total = ceilings.start(requests), ceilings.total
-    for what, most, each in (
-        ("cpu", total.cpu, (requests.ps.cpu, requests.worker.cpu)),
-        ("memory", total.memory_bytes, (requests.ps.memory_bytes, requests.worker.memory_bytes)),
+    for what, most, of_ps, of_worker in (
+        ("cpu", total.cpu, requests.ps.cpu, requests.worker.cpu),
+        ("memory", total.memory_bytes, requests.ps.memory_bytes, requests.worker.memory_bytes),
     ):
-        if most and not all(each):
+        if most and limits.slots and not (of_ps and of_worker):
             raise UsageError(f"--total-{what}: needs --ps-{what} and --worker-{what} too, or the --max of each")
-    if limits.slots and (
-        why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings))
-    ):
+        if most and not of_worker:
+            raise UsageError(f"--total-{what}: needs --worker-{what} too, or --max-worker-{what}")
+    if why := contradiction(size_of(requests, limits.ps, limits.workers), bounds_of(limits, ceilings)):
         raise UsageError(f"the limits of --autoscale contradict each other: {why}")
     return requests
 
@@ -301,6 +297,6 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
     if plan.start is not None:
         print(f"first size: {describe(plan.start)}")
     if plan.requests:
-        print(f"each PS: {plan.requests.ps}; each worker: {plan.requests.worker}")
+        print(f"each PS: {plan.requests.ps}; " * bool(limits.slots) + f"each worker: {plan.requests.worker}")
     for event in described["events"]:
         print(f"event: {event}")

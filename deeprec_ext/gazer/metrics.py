@@ -49,6 +49,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("step_seconds", "trainer", "seconds", "median time of a step"),
     Metric("step_p95_seconds", "trainer", "seconds", "time that 95 % of the steps stay below"),
     Metric("step_longest_seconds", "trainer", "seconds", "longest step"),
+    Metric("sum_seconds", "trainer", "seconds", "median time of a step in sums with the others, who may be waited for"),
     Metric("gate_wait_share", "trainer", "share", "share of time spent waiting at the gate (scalings, failovers)"),
     Metric("input_wait_share", "trainer", "share", "share of time spent waiting for input"),
     Metric("rpc_bytes_per_second", "ps", "bytes per second", "tensors sent to trainers and received from them"),

@@ -75,7 +75,7 @@ def step_values(sample: pb.StepSample, seconds: float) -> dict[str, float]:
         found.update({name: min(1.0, value / seconds) for name, value in waits.items() if usable(value)})
     if sample.steps > 0:
         times = {"step_seconds": sample.median_seconds, "step_p95_seconds": sample.p95_seconds,
-                 "step_longest_seconds": sample.longest_seconds}  # fmt: skip
+                 "step_longest_seconds": sample.longest_seconds, "sum_seconds": sample.sum_seconds}  # fmt: skip
         found.update({name: value for name, value in times.items() if usable(value) and value})  # the first has none
     return found
 

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from deeprec_ext.autoscaler.history.history import Finished
 from deeprec_ext.autoscaler.observe.observed import Window
 from deeprec_ext.gazer.report.words import hours
-from deeprec_ext.units import counted, format_seconds
+from deeprec_ext.units import counted, format_seconds, sized
 
 NOT_KNOWN = "–"
 MEAN_RATE = "mean examples/s"
 """`Brought.examples_per_second`: over all of the training, changes and failures included. A report has it without those."""
-
-
-def counts(ps: int, workers: int) -> str:
-    return f"{ps} PS, {counted(workers, 'worker')}"
 
 
 def in_order(job: Finished) -> list[Window]:
@@ -26,7 +22,7 @@ def in_order(job: Finished) -> list[Window]:
 
 def sizes(job: Finished) -> str:
     """`1 PS, 0 workers → 2 PS, 3 workers`; those between are only counted."""
-    shown = list(dict.fromkeys(counts(window.size.ps, window.size.workers) for window in in_order(job)))
+    shown = list(dict.fromkeys(sized(window.size.ps, window.size.workers) for window in in_order(job)))
     if len(shown) > 2:
         shown = [shown[0], f"{len(shown) - 2} more", shown[-1]]
     return " → ".join(shown) or NOT_KNOWN

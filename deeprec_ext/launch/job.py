@@ -386,7 +386,7 @@ class Job:
 
     def _remember(self, outcome: Outcome) -> None:
         plan = self._plan
-        if plan.history is not None:
+        if plan.history is not None and plan.limits.slots:  # what jobs without PS needed teaches others nothing yet
             kept = remember(
                 plan.history, plan.directory.path, script=plan.script, status=outcome.status, seconds=self._seconds(),
                 requests=plan.requests, backups=plan.values.peer_backup != "off", name=plan.job,

@@ -843,7 +843,7 @@ class HostSample(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., quota_cores: _Optional[float] = ..., quota_seconds: _Optional[float] = ..., processors: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepSample(_message.Message):
-    __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training", "histogram_seconds")
+    __slots__ = ("steps", "examples", "median_seconds", "p95_seconds", "longest_seconds", "gate_wait_seconds", "input_wait_seconds", "histogram", "training", "histogram_seconds", "sum_seconds")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     MEDIAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -854,6 +854,7 @@ class StepSample(_message.Message):
     HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     HISTOGRAM_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUM_SECONDS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     examples: int
     median_seconds: float
@@ -864,7 +865,8 @@ class StepSample(_message.Message):
     histogram: _containers.RepeatedScalarFieldContainer[int]
     training: bool
     histogram_seconds: float
-    def __init__(self, steps: _Optional[int] = ..., examples: _Optional[int] = ..., median_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ..., longest_seconds: _Optional[float] = ..., gate_wait_seconds: _Optional[float] = ..., input_wait_seconds: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., training: bool = ..., histogram_seconds: _Optional[float] = ...) -> None: ...
+    sum_seconds: float
+    def __init__(self, steps: _Optional[int] = ..., examples: _Optional[int] = ..., median_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ..., longest_seconds: _Optional[float] = ..., gate_wait_seconds: _Optional[float] = ..., input_wait_seconds: _Optional[float] = ..., histogram: _Optional[_Iterable[int]] = ..., training: bool = ..., histogram_seconds: _Optional[float] = ..., sum_seconds: _Optional[float] = ...) -> None: ...
 
 class Trace(_message.Message):
     __slots__ = ("step", "epoch", "seconds", "usual_seconds", "devices", "ops", "edges", "slots", "input_seconds")

@@ -88,7 +88,7 @@ def _allocate(job: SimulatedJob, pool: Pool, wanted: tuple[float, float], now: f
 
 def _bytes_moved(job: SimulatedJob, decision: Decision, moves: dict[int, int] | None) -> float:
     """The fewest for the new count; a replaced PS's whole."""
-    whole = job.model.variable_bytes + job.model.variable_growth * job.done
+    whole = (job.model.variable_bytes + job.model.variable_growth * job.done) if job.ps else 0.0
     if moves is not None:
         return whole * len(moves) / job.slots
     if decision.action == "replace" and decision.replace.startswith("ps-"):

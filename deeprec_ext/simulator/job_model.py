@@ -9,6 +9,10 @@ value analysis (Schweitzer 1979; Lazowska et al., Quantitative System Performanc
 which goes from d (nobody else) to W d - Z (the station is the bottleneck). Only the PS with the largest demand is looked at,
 since the step waits for the slowest, and the more PS answer the later the last one (the mean maximum of P answers, `SPREAD`).
 A second station, which more PS do not relieve, is what all trainers share: the network, a common file system.
+
+Of a job without PS all trainers make each step together: it is as long as the slowest computes, and their ring sums. The ring
+sends 2 (n - 1) / n of what there is to sum over each link, in 2 (n - 1) rounds, each with its latency (Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms", 2009): not the line that the policy fits.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ ROUNDS = 6
 class JobModel:
     """What a job needs per step, and how far it can use what it is given. Core seconds are those of a sound host."""
 
-    batch: float = 512.0  # examples per step of one trainer
+    batch: float = 512.0  # examples per step of one trainer; without PS of all together, unless `local_batch`
     fixed_seconds: float = 0.004  # per step: round trips, kernel launches, reading
     compute_core_seconds: float = 0.2  # per step, of the trainer
     parallelism: float = 4.0  # cores a trainer's computing can use
@@ -46,6 +50,9 @@ class JobModel:
     backups: bool = True  # every variable is held twice
     host_cores: float = 0.0  # shared by all processes of the job, which run on one host; 0: each has a host of its own
     input_per_second: float = 0.0  # examples that the input yields at most; 0: as many as are asked for
+    sum_seconds: float = 0.0  # without PS: to send all there is to sum over one link
+    round_seconds: float = 0.0005  # without PS: of a round of the ring, however small
+    local_batch: bool = False  # without PS: each trainer has a batch of its own
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class Pace:
     ps_busy: tuple[float, ...]  # share of time, per PS
     compute_share: float  # of a step, of the mean trainer
     input_wait_share: float = 0.0  # of the time of trainers
+    sum_seconds: tuple[float, ...] = ()  # of a step, per trainer, waiting for the slowest included; without PS
 
 
 def cores(request: float, host: float = 0.0) -> float:
@@ -81,6 +89,8 @@ def pace(
     trainer_speeds, ps_speeds: [W], [P] of the processes that run; 1: a sound host.
     shares: [P] of the load of all slots; they sum to 1.
     """
+    if trainer_speeds and not size.ps:
+        return _in_step(model, size, trainer_speeds, others)
     if not trainer_speeds or not ps_speeds:
         return Pace(0.0, (), (), (), (), 0.0)
     own = min(cores(size.worker_cpu, model.host_cores), model.parallelism)
@@ -103,6 +113,26 @@ def pace(
     )  # fmt: skip
 
 
+def _in_step(model: JobModel, size: Size, speeds: Sequence[float], others: float) -> Pace:
+    """Without PS. `compute_core_seconds` are of `batch` records."""
+    count = len(speeds)
+    part = 1.0 if model.local_batch else 1 / count
+    own = min(cores(size.worker_cpu, model.host_cores), model.parallelism)
+    work = model.compute_core_seconds * part
+    computing = [model.fixed_seconds + work / own / speed for speed in speeds]
+    ring = 2 * (count - 1) * (model.sum_seconds / count + model.round_seconds)
+    step = max(computing) + ring
+    host, fed = _held_up(model, 1 / step, count * work / step, others)  # a step has a batch, or a part of it each
+    slower = 1 / (host * fed)
+    step *= slower
+    return Pace(
+        model.batch * part * count / step, (step,) * count,
+        tuple(min(work / step, cores(size.worker_cpu, model.host_cores)) for _ in speeds), (), (),
+        min(1.0, sum(computing) / count * slower / step), 1 - fed,
+        tuple(step - slower * one for one in computing),
+    )  # fmt: skip
+
+
 def _held_up(model: JobModel, steps_per_second: float, cores_used: float, others: float) -> tuple[float, float]:
     """Factors on the pace: of the host whose cores are all used, and of the input that yields no more."""
     host = 1.0
@@ -115,6 +145,8 @@ def _held_up(model: JobModel, steps_per_second: float, cores_used: float, others
 
 def throughput(model: JobModel, size: Size, slots: int = 0) -> float:
     """Examples per second on sound hosts with evenly loaded slots (0: as many as divide evenly)."""
+    if not size.ps:
+        return _in_step(model, size, [1.0] * size.trainers, 0.0).examples_per_second
     share = 1 / size.ps if slots < size.ps else math.ceil(slots / size.ps) / slots
     own = min(cores(size.worker_cpu, model.host_cores), model.parallelism)
     ps_own = min(cores(size.ps_cpu, model.host_cores), model.ps_parallelism)

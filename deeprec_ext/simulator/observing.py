@@ -17,16 +17,17 @@ def observe(job: SimulatedJob, number: int, now: float, busy: bool = False) -> O
         hosts=hosts(job, now), one_host=job.model.host_cores > 0, slots=slots(job), changes=job.changes, losses=job.losses,
         progress=Progress(int(job.done), int(job.work.examples)), backups=job.model.backups,
         copies_bytes=0, hold=False, busy=busy, reclaimed=job.reclaimed, first=job.first,
-        stood=(),
+        stood=(), local_batch=job.model.local_batch,
     )  # fmt: skip
 
 
 def model(job: SimulatedJob) -> Model:
     """All of it is tables, in slots of equal bytes; no simulated trainer keeps copies of a single PS."""
-    variables = job.model.variable_bytes + job.model.variable_growth * job.done
+    variables = (job.model.variable_bytes + job.model.variable_growth * job.done) if job.size.ps else 0.0
     return Model(
         table_bytes=int(variables), dense_bytes=0, fields=0, batch_size=job.model.batch, lookups_per_step=0.0,
-        flops_per_example=0.0, largest_slot_bytes=int(variables / job.slots), variables=0, row_bytes=0.0, optimizer_slots=0.0,
+        flops_per_example=0.0, largest_slot_bytes=int(variables / max(1, job.slots)), variables=0, row_bytes=0.0,
+        optimizer_slots=0.0,
     )  # fmt: skip
 
 
@@ -62,13 +63,15 @@ def roles(job: SimulatedJob, now: float) -> tuple[RoleUse, ...]:
         memory_limit_bytes=size.worker_memory_bytes, memory_slope_bytes_per_second=0.0,
         throttled_share=round(pace.compute_share, 4) if held else 0.0, step_seconds=0.0, step_seconds_lasting=0.0,
         steps_per_second=0.0, stepless_seconds=0.0, input_wait_share=0.0, age_seconds=0.0, copies_bytes=0,
+        sum_seconds=0.0,
     )))  # fmt: skip
     reading = job.luck.reading
-    for pod, cores, step in zip(working(job.trainers, now), pace.trainer_cores, pace.step_seconds):
+    sums = pace.sum_seconds or (0.0,) * len(pace.step_seconds)
+    for pod, cores, step, summing in zip(working(job.trainers, now), pace.trainer_cores, pace.step_seconds, sums):
         found.append(
             _like(
                 alike, name=pod.name, cpu_cores=min(cores * reading(), request or cores), step_seconds=step * reading(),
-                step_seconds_lasting=step, steps_per_second=1 / step,
+                step_seconds_lasting=step - summing, steps_per_second=1 / step, sum_seconds=summing,
                 input_wait_share=pace.input_wait_share, age_seconds=now - pod.ready,
             )
         )  # fmt: skip

@@ -49,7 +49,7 @@ class SimulatedJob:
         self.ps = [self.new_pod(f"ps-{index}", math.inf) for index in range(size.ps)]
         names = ["chief-0", *(f"worker-{index}" for index in range(size.workers))]
         self.trainers = [self.new_pod(name, math.inf) for name in names]
-        self.slots = max(8, 2 * work.limits.max_ps, size.ps)
+        self.slots = 0 if work.limits.sums else max(8, 2 * work.limits.max_ps, size.ps)
         self.map = even_map(self.slots, size.ps)
         self.windows: list[Window] = []
         self.changes: list[Change] = []
@@ -82,6 +82,8 @@ class SimulatedJob:
 
     def slot_loads(self) -> list[float]:
         """[S] share of all look-ups and updates that each slot gets; they sum to 1."""
+        if not self.slots:
+            return []
         hot = self.work.hot_share
         even = (1 - hot) / self.slots
         return [even + (hot if slot == 0 else 0.0) for slot in range(self.slots)]
@@ -103,7 +105,9 @@ class SimulatedJob:
         return max(counts) / self.slots
 
     def ps_memory(self) -> float:
-        """Working set of the fullest PS."""
+        """Working set of the fullest PS; 0: there are none."""
+        if not self.ps:
+            return 0.0
         return ps_bytes(self.model, len(self.ps), self.bytes_share(), self.done)
 
     # ------------------------------------------------------------------------------------------------ time
@@ -138,7 +142,7 @@ class SimulatedJob:
 
     def _bytes_used(self, done: float) -> float:
         """By all processes; on average a PS has its even share."""
-        ps = len(self.ps) * ps_bytes(self.model, len(self.ps), 1 / len(self.ps), done)
+        ps = len(self.ps) * ps_bytes(self.model, len(self.ps), 1 / len(self.ps), done) if self.ps else 0.0
         return ps + len(self.trainers) * self.model.worker_bytes
 
     def seconds_left(self) -> float:
@@ -148,13 +152,15 @@ class SimulatedJob:
 
     def memory_growth(self) -> float:
         """Of the fullest PS, in bytes per second."""
+        if not self.ps:
+            return 0.0
         copies = 2 if self.model.backups and len(self.ps) > 1 else 1
         return copies * self.bytes_share() * self.model.variable_growth * self.rate
 
     def seconds_to_memory(self) -> float:
         """Until the fullest PS reaches its limit; infinite where it does not, and while a PS is away."""
         limit = self.size.ps_memory_bytes
-        if not limit or any(math.isinf(pod.ready) for pod in self.ps):
+        if not limit or not self.ps or any(math.isinf(pod.ready) for pod in self.ps):
             return math.inf
         room, growth = limit - self.ps_memory(), self.memory_growth()
         return 0.0 if room <= 0 else room / growth if growth > 0 else math.inf
@@ -171,15 +177,22 @@ class SimulatedJob:
         trainer, served = sum(self.pace.trainer_cores) / max(1, len(self.trainers)), sum(self.pace.ps_cores)
         for back in range(min(count, WINDOWS_PER_LOOK), 0, -1):
             share, start = self.luck.window(), end - back * WINDOW_SECONDS - self.started
+            own = [step - summing for step, summing in zip(self.pace.step_seconds, self.pace.sum_seconds)]
             self.windows.append(
                 Window(
-                    round(start, 3), WINDOW_SECONDS, self.size, round(self.rate * share, 3), self.model.batch, busy,
+                    round(start, 3), WINDOW_SECONDS, self.size, round(self.rate * share, 3), self._records(), busy,
                     input_wait_share=round(self.pace.input_wait_share, 4), trainer_cpu_cores=round(trainer * share, 5),
                     ps_cpu_cores=round(served * share, 5), ps_cpu_most_cores=0.0, preparing=False,
                     host_cores=self.model.host_cores, others_cores=self.others,
+                    own_seconds=round(max(own, default=0.0), 6), sum_seconds=round(min(self.pace.sum_seconds, default=0.0), 6),
                 )
             )  # fmt: skip
         self.quiet_since = end
+
+    def _records(self) -> float:
+        """Of a step, of one trainer."""
+        parts = 1 if self.size.ps or self.model.local_batch else len(self.trainers)
+        return self.model.batch / parts
 
 
 def even_map(slots: int, ps: int) -> list[int]:

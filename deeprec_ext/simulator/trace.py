@@ -131,7 +131,7 @@ def _job(entry: Any, where: str) -> Workload:
 
 _NAMES = {row.key.replace("-", "_"): row.name for row in rows(Sizes)}
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "parallelism": (0.01, 1000), "ps_parallelism": (0.01, 1000), "max_ps": (1, 1000), "max_workers": (0, 10_000),
+    "parallelism": (0.01, 1000), "ps_parallelism": (0.01, 1000), "max_ps": (0, 1000), "max_workers": (0, 10_000),
     "noise": (0, 2), "bursts": (0, 1), "hot_share": (0, 1), "pod_start_seconds": (0, 86400), "pod_start_scatter": (0, 2),
     "bytes_per_second": (1, 1e18), "pause_seconds": (0, 86400), "failures_per_hour": (0, 100), "recovery_seconds": (0, 86400),
     "reclaims_per_hour": (0, 100), "spot_share": (0, 1), "slow_share": (0, 1), "slow_speed": (0.01, 1), "speed_scatter": (0, 2),

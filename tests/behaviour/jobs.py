@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from deeprec_ext.autoscaler.observe.observed import Observed
+from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security.credentials import open_channel, server_name
@@ -203,6 +204,11 @@ class RealJob:
         """What the autoscaler sees at this moment. Raises grpc.RpcError without one."""
         reply = self._admin().Decisions(pb.DecisionsRequest(preview=True), timeout=30)
         return Observed.from_json(reply.decisions[1])
+
+    def decided(self) -> Decision:
+        """What it would decide at this moment. Raises grpc.RpcError without one."""
+        reply = self._admin().Decisions(pb.DecisionsRequest(preview=True), timeout=30)
+        return Decision.from_json(reply.decisions[0])
 
     def catalogue(self) -> pb.Catalogue:
         """The variables of the model."""

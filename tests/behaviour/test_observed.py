@@ -31,6 +31,13 @@ ELSEWHERE = {
     "Window.preparing": "tests/unit/autoscaler/loop/test_autoscaler.py::"
     "test_a_window_in_which_a_trainer_builds_sessions_for_long_says_so",  # for twenty seconds on end: seldom
     **dict.fromkeys(
+        ("Window.own_seconds", "Window.sum_seconds", "RoleUse.sum_seconds"),
+        "tests/behaviour/test_autoscale_in_step.py::"
+        "test_a_job_whose_workers_share_what_is_to_be_computed_grows_and_stays",  # of jobs without PS
+    ),
+    "Observed.local_batch": "tests/unit/autoscaler/loop/test_observing.py::"
+    "test_what_a_step_without_ps_consists_of_is_the_slowest_worker_and_the_shortest_sum",  # likewise
+    **dict.fromkeys(
         ("Change.decision", "Change.foretold"),
         "tests/unit/autoscaler/loop/test_observing.py::"
         "test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring",

@@ -117,7 +117,7 @@ class MetricsCollector:
             if report.HasField("steps"):
                 seen.values.update(values.step_values(report.steps, seconds))
                 if "step_seconds" in seen.values:
-                    seen.steps.add(now, seen.values["step_seconds"])
+                    seen.steps.add(now, seen.values["step_seconds"] - seen.values.get("sum_seconds", 0.0))
                 self.ignored += not self.totals.setdefault(member.name, Totals()).add(report.steps)
             for trace in islice(report.traces, TRACES_PER_REPORT):
                 self._take(member.name, trace)
@@ -181,7 +181,7 @@ class MetricsCollector:
         return seen is not None and seen.process is not None and seen.process.shared_limits
 
     def lasting_step_seconds(self, name: str) -> float:
-        """Of the present incarnation, the median over the last minutes; 0: it has not been here for so long."""
+        """Of the present incarnation, without sums, the median over the last minutes; 0: it has not been here for so long."""
         seen, member = self._seen.get(name), self._job.members.get(name)
         if seen is None or member is None or seen.incarnation != member.incarnation:
             return 0.0

@@ -232,7 +232,7 @@ def windows_of(
         window = Window(
             time - begin, length, size, rate, batch, ps_busy_share=0.0, input_wait_share=0.0,
             trainer_cpu_cores=used / now[1], ps_cpu_cores=sum(served), ps_cpu_most_cores=max(served, default=0.0),
-            preparing=False, **_host(hosts, time),
+            preparing=False, own_seconds=0.0, sum_seconds=0.0, **_host(hosts, time),
         )  # fmt: skip
         found.setdefault(size, []).append((time, length, window))
     return [
@@ -252,7 +252,7 @@ def _merge(windows: Sequence[Window]) -> Window:
         round(middle("examples_per_second"), 3), first.examples_per_step,
         ps_busy_share=0.0, input_wait_share=0.0, trainer_cpu_cores=middle("trainer_cpu_cores"),
         ps_cpu_cores=middle("ps_cpu_cores"), ps_cpu_most_cores=middle("ps_cpu_most_cores"), preparing=False,
-        host_cores=middle("host_cores"), others_cores=middle("others_cores"),
+        host_cores=middle("host_cores"), others_cores=middle("others_cores"), own_seconds=0.0, sum_seconds=0.0,
     )  # fmt: skip
 
 

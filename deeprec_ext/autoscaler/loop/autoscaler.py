@@ -22,7 +22,16 @@ from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.autoscaler.loop.keeps import KEEP_RECORDED_SECONDS, Keeps
-from deeprec_ext.autoscaler.loop.observing import Latest, examples_per_step, limits_of, memory_of, observe, own, size_of
+from deeprec_ext.autoscaler.loop.observing import (
+    Latest,
+    examples_per_step,
+    limits_of,
+    memory_of,
+    observe,
+    of_a_step,
+    own,
+    size_of,
+)
 from deeprec_ext.autoscaler.loop.recalled import Recalled, keep, recall, stood_since
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.growth import Growth
@@ -227,7 +236,7 @@ class Autoscaler:
         )
         trainers = job.members.trainers().values()
         ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
-        host = self._only_host()
+        host, (own_seconds, sum_seconds) = self._only_host(), of_a_step(job, self._latest)
         waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
         self._windows.observe(
             self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers},
@@ -238,6 +247,7 @@ class Autoscaler:
             trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
             ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
             host_cores=host.cores if host is not None else 0.0, others_cores=host.others_cores if host is not None else 0.0,
+            own_seconds=own_seconds, sum_seconds=sum_seconds,
         )  # fmt: skip
         self._blind = False
 

@@ -93,7 +93,7 @@ def observe(
         losses=losses_of(job.store.failures(building.LOSSES_KEPT), job.started), progress=progress_of(job),
         backups=job.choices.peer, copies_bytes=copies_of(job), hold=hold,
         busy=scalings.running is not None or bool(scalings.queue), reclaimed=reclaimed_of(job), first=first,
-        stood=stood,
+        stood=stood, local_batch=job.settings.step_batch == "each",
     )  # fmt: skip
 
 
@@ -171,7 +171,17 @@ def _use(job: Job, member: Member, values: Mapping[str, float], slope: float, tr
         step_seconds_lasting=job.metrics.lasting_step_seconds(member.name), steps_per_second=beat.steps_per_second,
         stepless_seconds=member.stepless_seconds(now), input_wait_share=values.get("input_wait_share", 0.0),
         age_seconds=age, copies_bytes=job.trainer_backups.bytes_with(member.name),
+        sum_seconds=values.get("sum_seconds", 0.0),
     )  # fmt: skip
+
+
+def of_a_step(job: Job, latest: Latest) -> tuple[float, float]:
+    """(the slowest worker's seconds of a step without its sum, the shortest sum) of a job without PS; 0: not known."""
+    told = [latest(name) for name in job.members.trainers()] if job.spec.sums else []
+    times = [(one.get("step_seconds", 0.0), one.get("sum_seconds", 0.0)) for one in told]
+    if not times or not all(step > 0 for step, _ in times):
+        return 0.0, 0.0
+    return max(max(0.0, step - summing) for step, summing in times), min(summing for _, summing in times)
 
 
 def own(job: Job, name: str, latest: Latest) -> Mapping[str, float]:

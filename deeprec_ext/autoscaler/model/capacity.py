@@ -33,7 +33,8 @@ def costs_of(windows: Sequence[Window]) -> dict[Counts, Cost]:
     """By counts, the median of the windows that know it."""
     grouped: dict[Counts, list[Window]] = {}
     for window in windows:
-        if window.trainer_cpu_cores > 0 and window.ps_cpu_cores > 0 and window.examples_per_second > 0:
+        served = window.ps_cpu_cores > 0 or window.size.ps == 0
+        if window.trainer_cpu_cores > 0 and served and window.examples_per_second > 0:
             grouped.setdefault((window.size.ps, window.size.trainers), []).append(window)
     return {
         counts: Cost(
@@ -72,7 +73,7 @@ def of_hosts(cost: Cost, hosts: Sequence[Host], size: Size) -> float:
     found = math.inf
     for host in hosts:
         trainers = min(host.trainers, size.trainers) / size.trainers
-        each = cost.trainers * trainers + cost.ps * min(host.ps, size.ps) / size.ps
+        each = cost.trainers * trainers + (cost.ps * min(host.ps, size.ps) / size.ps if size.ps else 0.0)
         if each > 0:
             found = min(found, host.free_cores / each)
     return found

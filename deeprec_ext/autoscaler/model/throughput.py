@@ -7,6 +7,7 @@ remembers would do well on another window of a size it has seen.
 
 from __future__ import annotations
 
+import abc
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -47,9 +48,10 @@ OLDER = 0.25
 INPUT_SHARE = 0.2
 """Share of their time that trainers wait for input, from which what no CPU shortens in a step is said to be the input."""
 
-BINDING = ("trainer CPU", "PS CPU", "network", "host CPU", "input", "waiting")
+BINDING = ("trainer CPU", "PS CPU", "network", "host CPU", "input", "waiting", "sum", "fixed")
 """What can rule the time of a step. `waiting`: what would be the network, where all processes share one host and there is none
-between them: for a PS, for a core, for each other."""
+between them: for a PS, for a core, for each other. Without PS (`synchronous.py`): the sum over all workers, and what a worker
+does in a step however small its part of the batch is."""
 
 Key = tuple[int, int, float, float]
 
@@ -67,28 +69,33 @@ class Forecast:
     error: float  # relative; what `low` and `high` are apart by
 
 
-@dataclass(frozen=True)
-class ThroughputModel:
-    """A fitted model. `coefficients` in the order of `formula.COEFFICIENTS`.
+class SizeModel(abc.ABC):
+    """What is expected of sizes, by the sizes that were measured, whatever the formula.
 
-    `batch`: examples per step. `spread`: robust relative deviation of single windows from the model. `around`: where sizes are
-    predicted for. `waiting`: share of their time that trainers waited for input.
+    `spread`: robust relative deviation of single windows from the model. `around`: where sizes are predicted for.
     """
 
     coefficients: tuple[float, ...]
-    batch: float
-    windows: int
     spread: float
-    points: tuple[Point, ...] = field(repr=False)
-    around: Surroundings = field(default=UNKNOWN, repr=False)
-    waiting: float = 0.0
+    around: Surroundings
 
-    def step_seconds(self, size: Size) -> float:
-        return max(step_seconds(self.coefficients, self.around.place(size)), self._least_seconds)
+    @property
+    @abc.abstractmethod
+    def keys(self) -> tuple[Key, ...]:
+        """The sizes that were measured."""
 
+    @abc.abstractmethod
     def predict(self, size: Size) -> float:
         """Examples per second of the whole job, the middle of what is expected."""
-        return size.trainers * self.batch / self.step_seconds(size)
+
+    @abc.abstractmethod
+    def binding(self, size: Size) -> tuple[str, float]:
+        """(the resource that rules the time of a step at a size, its share of all that bound it)."""
+
+    @property
+    @abc.abstractmethod
+    def mape_holdout(self) -> float | None:
+        """Mean absolute relative error of the throughput at sizes that were left out; None with too few sizes."""
 
     def forecast(self, size: Size) -> Forecast:
         """With what binds it there."""
@@ -96,18 +103,9 @@ class ThroughputModel:
         binding, share = self.binding(size)
         return Forecast(size, rate, rate / (1 + doubt), rate * (1 + doubt), binding, share, doubt)
 
-    def binding(self, size: Size) -> tuple[str, float]:
-        """(the resource that rules the time of a step at a size, its share of all that bound it)."""
-        place = self.around.place(size)
-        own, served, shared, host = bounds(self.coefficients, place)
-        fixed = min(self.coefficients[0], own)
-        parts = {"trainer CPU": own - fixed, "PS CPU": served, "network": shared + fixed, "host CPU": host}
-        if self.waiting >= INPUT_SHARE:
-            parts["input"], parts["network"] = parts["network"], 0.0
-        name = max(parts, key=lambda one: parts[one])
-        most, s = max(own, served, shared, host), 1 + self.coefficients[9]
-        weights = sum((bound / most) ** s for bound in (own, served, shared, host)) if most > 0 else 1.0
-        return name, (parts[name] / most) ** s / weights if most > 0 else 0.0
+    def told(self, size: Size) -> str:
+        """What a step consists of at a size, in words; empty: the formula has none for it."""
+        return ""
 
     @property
     def doubt(self) -> float:
@@ -123,23 +121,60 @@ class ThroughputModel:
         return self.around.key(size) in self._tried
 
     @cached_property
-    def _least_seconds(self) -> float:
-        return min((point.seconds / FASTER_MAX for point in self.points), default=1 / MOST)  # none: of other jobs
-
-    @cached_property
     def _tried(self) -> frozenset[Key]:
-        return frozenset((at.ps, at.trainers, at.ps_cpu, at.worker_cpu) for at in (point.at for point in self.points))
-
-    @cached_property
-    def mape_holdout(self) -> float | None:
-        """Mean absolute relative error of the throughput at sizes that were left out; None with too few sizes."""
-        return holdout_error(self.points, self.coefficients)
+        return frozenset(self.keys)
 
     @property
     def confidence(self) -> float:
         """0 to 1: few sizes, windows that scatter and a large error at sizes left out all take from it."""
-        sizes = len(self.points)
+        sizes = len(self.keys)
         return max(0.0, 1.0 - self.doubt / DOUBT_MAX) * sizes / (sizes + 1.0)
+
+
+@dataclass(frozen=True)
+class ThroughputModel(SizeModel):
+    """Of training with PS. `coefficients` in the order of `formula.COEFFICIENTS`.
+
+    `batch`: examples per step. `waiting`: share of their time that trainers waited for input.
+    """
+
+    coefficients: tuple[float, ...]
+    batch: float
+    windows: int
+    spread: float
+    points: tuple[Point, ...] = field(repr=False)
+    around: Surroundings = field(default=UNKNOWN, repr=False)
+    waiting: float = 0.0
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        return tuple((at.ps, at.trainers, at.ps_cpu, at.worker_cpu) for at in (point.at for point in self.points))
+
+    def step_seconds(self, size: Size) -> float:
+        return max(step_seconds(self.coefficients, self.around.place(size)), self._least_seconds)
+
+    def predict(self, size: Size) -> float:
+        return size.trainers * self.batch / self.step_seconds(size)
+
+    def binding(self, size: Size) -> tuple[str, float]:
+        place = self.around.place(size)
+        own, served, shared, host = bounds(self.coefficients, place)
+        fixed = min(self.coefficients[0], own)
+        parts = {"trainer CPU": own - fixed, "PS CPU": served, "network": shared + fixed, "host CPU": host}
+        if self.waiting >= INPUT_SHARE:
+            parts["input"], parts["network"] = parts["network"], 0.0
+        name = max(parts, key=lambda one: parts[one])
+        most, s = max(own, served, shared, host), 1 + self.coefficients[9]
+        weights = sum((bound / most) ** s for bound in (own, served, shared, host)) if most > 0 else 1.0
+        return name, (parts[name] / most) ** s / weights if most > 0 else 0.0
+
+    @cached_property
+    def _least_seconds(self) -> float:
+        return min((point.seconds / FASTER_MAX for point in self.points), default=1 / MOST)  # none: of other jobs
+
+    @cached_property
+    def mape_holdout(self) -> float | None:
+        return holdout_error(self.points, self.coefficients)
 
 
 def usable(windows: Iterable[Window]) -> list[Window]:

@@ -33,7 +33,7 @@ def observation(
     windows: Iterable[Window], roles: Iterable[RoleUse], hosts: Iterable[Host], one_host: bool,
     slots: Iterable[SlotUse], changes: Sequence[Change], losses: Sequence[Loss], progress: Progress,
     backups: bool, copies_bytes: int, hold: bool, busy: bool, reclaimed: Iterable[str], first: Size | None,
-    stood: Iterable[Stood],
+    stood: Iterable[Stood], local_batch: bool,
 ) -> Observed:  # fmt: skip
     """Of a job that runs. `Observed` says what each value is; changes and losses are given oldest first."""
     return Observed(
@@ -42,7 +42,7 @@ def observation(
         one_host=one_host, slots=tuple(slots), changes=_newest_changes(changes),
         losses=tuple(losses[-LOSSES_KEPT:]), progress=progress, backups=backups,
         copies_bytes=copies_bytes, hold=hold, busy=busy, reclaimed=tuple(sorted(reclaimed)), start="",
-        first=first, stood=tuple(stood),
+        first=first, stood=tuple(stood), local_batch=local_batch,
     )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def before_the_start(
         number=0, time=0.0, size=size, limits=limits, objective=objective, deadline_seconds=deadline_seconds,
         model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(), changes=(), losses=(),
         progress=Progress(0, 0), backups=backups, copies_bytes=0, hold=False, busy=False, reclaimed=(), start=start,
-        first=None, stood=(),
+        first=None, stood=(), local_batch=False,
     )  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def ps_use(
         memory_limit_bytes=memory_limit_bytes, memory_slope_bytes_per_second=memory_slope_bytes_per_second,
         throttled_share=throttled_share, step_seconds=0.0, step_seconds_lasting=0.0, steps_per_second=0.0,
         stepless_seconds=0.0, input_wait_share=0.0, busy_share=busy_share, age_seconds=age_seconds, copies_bytes=0,
+        sum_seconds=0.0,
     )  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def trainer_use(
     *, name: str, cpu_cores: float, cpu_limit_cores: float, working_set_bytes: int, memory_limit_bytes: int,
     memory_slope_bytes_per_second: float, throttled_share: float, step_seconds: float, step_seconds_lasting: float,
     steps_per_second: float, stepless_seconds: float, input_wait_share: float, age_seconds: float, copies_bytes: int,
+    sum_seconds: float,
 ) -> RoleUse:  # fmt: skip
     """The chief or a worker: traces tell of no share of time in which it is busy."""
     return RoleUse(
@@ -90,5 +92,5 @@ def trainer_use(
         memory_limit_bytes=memory_limit_bytes, memory_slope_bytes_per_second=memory_slope_bytes_per_second,
         throttled_share=throttled_share, step_seconds=step_seconds, step_seconds_lasting=step_seconds_lasting,
         steps_per_second=steps_per_second, stepless_seconds=stepless_seconds, input_wait_share=input_wait_share,
-        busy_share=0.0, age_seconds=age_seconds, copies_bytes=copies_bytes,
+        busy_share=0.0, age_seconds=age_seconds, copies_bytes=copies_bytes, sum_seconds=sum_seconds,
     )  # fmt: skip

@@ -28,7 +28,7 @@ VERSION, READABLE = 2, (1, 2)
 
 @dataclass(frozen=True)
 class Size:
-    """Resources of a job: counts, and what each pod of a role requests."""
+    """Resources of a job: counts, and what each pod of a role requests. Without PS there are 0."""
 
     ps: int
     workers: int
@@ -68,6 +68,15 @@ class Limits:
     total_memory_bytes: int = 0
     resizable: bool = False  # the backend can give a role another CPU or memory (by replacing its pod, or in place)
 
+    @property
+    def sums(self) -> bool:
+        """Whether the job has no PS, nor ever will: its workers sum what they have, step by step."""
+        return self.max_ps == 0
+
+    @property
+    def least_ps(self) -> int:
+        return 0 if self.sums else max(1, self.min_ps)
+
 
 @dataclass(frozen=True)
 class Window:
@@ -76,6 +85,7 @@ class Window:
     ABSENT: ClassVar[Mapping[str, Any]] = {
         "examples_per_step": 0.0, "ps_busy_share": 0.0, "input_wait_share": 0.0, "trainer_cpu_cores": 0.0,
         "ps_cpu_cores": 0.0, "ps_cpu_most_cores": 0.0, "preparing": False, "host_cores": 0.0, "others_cores": 0.0,
+        "own_seconds": 0.0, "sum_seconds": 0.0,
     }  # fmt: skip
     GONE: ClassVar[tuple[str, ...]] = ("disturbed",)
 
@@ -92,6 +102,8 @@ class Window:
     preparing: bool  # a trainer built sessions meanwhile: it may be faster without
     host_cores: float  # of the one host that all PS and trainers ran on; 0: they had several, or it is not known
     others_cores: float  # of these, used by others
+    own_seconds: float  # without PS: of a step, the slowest worker's without its sum; 0: not known
+    sum_seconds: float  # without PS: of a step, the shortest sum of any worker: the ring's own time
 
     @property
     def level(self) -> int:
@@ -108,7 +120,7 @@ class RoleUse:
         "cpu_cores": 0.0, "cpu_limit_cores": 0.0, "working_set_bytes": 0, "memory_limit_bytes": 0,
         "memory_slope_bytes_per_second": 0.0, "throttled_share": 0.0, "step_seconds": 0.0, "step_seconds_lasting": 0.0,
         "steps_per_second": 0.0, "stepless_seconds": 0.0, "input_wait_share": 0.0, "busy_share": 0.0, "age_seconds": 0.0,
-        "copies_bytes": 0,
+        "copies_bytes": 0, "sum_seconds": 0.0,
     }  # fmt: skip
     GONE: ClassVar[tuple[str, ...]] = ("oom_kills",)
 
@@ -120,13 +132,19 @@ class RoleUse:
     memory_slope_bytes_per_second: float
     throttled_share: float
     step_seconds: float  # trainers: median
-    step_seconds_lasting: float  # trainers: median over the last five minutes; 0: not measured for long enough
+    step_seconds_lasting: float  # trainers: `own_seconds` over the last five minutes; 0: not measured for long enough
     steps_per_second: float  # trainers
     stepless_seconds: float  # trainers: since the last step
     input_wait_share: float  # trainers
     busy_share: float  # PS; 0: not measured
     age_seconds: float  # since it began to work: a PS to serve, a trainer to make steps; 0: it does not yet
     copies_bytes: int  # trainers: complete copies of a single PS' variables, in the working set
+    sum_seconds: float  # workers without PS: of a step, spent in sums with the others, who may be waited for
+
+    @property
+    def own_seconds(self) -> float:
+        """Of a step, what nobody else is waited for in: without PS all workers' steps take the same."""
+        return max(0.0, self.step_seconds - self.sum_seconds)
 
 
 @dataclass(frozen=True)
@@ -246,7 +264,7 @@ class Observed:
         "objective": "fastest", "deadline_seconds": 0.0, "model": Model.unknown(), "windows": (), "roles": (), "hosts": (),
         "one_host": False, "slots": (), "changes": (), "losses": (), "progress": Progress(0, 0), "backups": True,
         "copies_bytes": 0, "hold": False, "busy": False, "reclaimed": (), "start": "", "first": None,
-        "stood": (),
+        "stood": (), "local_batch": False,
     }  # fmt: skip
 
     number: int  # of the decision to be made; 0: before the start
@@ -272,6 +290,7 @@ class Observed:
     start: str  # decision 0: how the size was estimated; empty: it was given
     first: Size | None  # with which the job began; None: not known
     stood: tuple[Stood, ...]  # oldest first
+    local_batch: bool  # without PS: each worker has a batch of its own, else its part of that of a step
 
     def to_json(self) -> str:
         """One line; equal values give equal bytes."""

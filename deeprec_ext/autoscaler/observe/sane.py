@@ -59,9 +59,9 @@ def sane_parts(parts: Iterable[T]) -> list[T]:
 
 
 def sane_size(size: Size) -> bool:
-    """Whether a size can be: whole counts, at least one PS, requests that are numbers."""
+    """Whether a size can be: whole counts, requests that are numbers. Without PS there are 0."""
     whole = isinstance(size.ps, int) and isinstance(size.workers, int)
-    return whole and 1 <= size.ps <= 10**6 and 0 <= size.workers <= 10**6 and sane_part(size) is size
+    return whole and 0 <= size.ps <= 10**6 and 0 <= size.workers <= 10**6 and sane_part(size) is size
 
 
 def sane_window(window: Window) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deeprec_ext.autoscaler.observe.observed import Size, Window
@@ -43,6 +43,8 @@ class _Open:
     host_cores: float = 0.0  # summed over ticks that know it
     others_cores: float = 0.0
     host_ticks: int = 0
+    own: list[float] = field(default_factory=list)  # of ticks that know it
+    summing: list[float] = field(default_factory=list)
     preparing: bool = False
     ticks: int = 0
     last: float = 0.0  # of the newest tick
@@ -73,7 +75,7 @@ class Windows:
     def observe(
         self, now: float, size: Size, examples: Mapping[str, int], *, quiet: bool, preparing: bool,
         examples_per_step: float, busy_share: float, input_wait_share: float, trainer_cpu: Mapping[str, float],
-        ps_cpu: Mapping[str, float], host_cores: float, others_cores: float,
+        ps_cpu: Mapping[str, float], host_cores: float, others_cores: float, own_seconds: float, sum_seconds: float,
     ) -> None:  # fmt: skip
         """One tick.
 
@@ -87,6 +89,7 @@ class Windows:
           preparing: a trainer builds sessions beside: nothing counts, unless that lasts longer than our patience.
           host_cores, others_cores: of the host that all share; 0 cores: there are several, or it is not known.
           busy_share: of the busiest PS; input_wait_share: mean over trainers.
+          own_seconds, sum_seconds: of a step without PS, as a window has them; 0 own seconds: not known.
         """
         gained, trained_for = _gains(self._examples, examples), sum(_gains(self._trainer_cpu, trainer_cpu).values())
         served_for = _gains(self._ps_cpu, ps_cpu)
@@ -111,6 +114,9 @@ class Windows:
             window.host_cores += host_cores
             window.others_cores += others_cores
             window.host_ticks += 1
+        if own_seconds > 0:
+            window.own.append(own_seconds)
+            window.summing.append(sum_seconds)
         window.busy += busy_share
         window.waiting += input_wait_share
         window.preparing |= preparing
@@ -161,6 +167,7 @@ class Windows:
                 ps_cpu_most_cores=round(max(window.ps_cpu.values(), default=0.0) / elapsed, 5), preparing=window.preparing,
                 host_cores=round(window.host_cores / max(1, window.host_ticks), 3),
                 others_cores=round(window.others_cores / max(1, window.host_ticks), 3),
+                own_seconds=round(_middle(window.own), 6), sum_seconds=round(_middle(window.summing), 6),
             )
         )  # fmt: skip
 
@@ -191,6 +198,11 @@ def _believable(claimed: Collection[float], usual: float) -> bool:
     if len(others) < OTHERS_MIN:
         return most <= CLAIM_MAX * max(*others, usual)
     return not 0 < CLAIM_MAX * statistics.median(others) < most  # where the others stand still, something else is wrong
+
+
+def _middle(values: Sequence[float]) -> float:
+    """What the first ticks tell may be of the size before. 0: none has told."""
+    return statistics.median(values) if values else 0.0
 
 
 def _add(sums: dict[str, float], gained: Mapping[str, float]) -> None:

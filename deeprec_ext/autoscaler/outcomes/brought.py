@@ -9,8 +9,8 @@ from typing import Any
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, Window
 from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS, Account, account, stood
 from deeprec_ext.autoscaler.outcomes.conditions import comparable
-from deeprec_ext.autoscaler.outcomes.trials import Counts, Trial, stays, trials
-from deeprec_ext.units import counted, format_rate, format_seconds
+from deeprec_ext.autoscaler.outcomes.trials import Trial, stays, trials
+from deeprec_ext.units import counted, format_rate, format_seconds, sized
 
 WRONG_MAX = 3
 """Wrong decisions that are told one by one in a sentence."""
@@ -47,7 +47,7 @@ class Brought:
         ahead = format_seconds(abs(found.lost_seconds))
         text = (
             f"{format_rate(found.rate)} examples/s since the first change, against {format_rate(found.first_rate)} at "
-            f"{_size(found.first)} "
+            f"{sized(*found.first)} "
             f"({found.gained:+.1%}, in {counted(self.windows, 'window')}): the job is {ahead} "
             f"{'behind' if found.lost_seconds > 0 else 'ahead of'} where it would be"
         )
@@ -99,11 +99,7 @@ def _share(value: float | None) -> float | None:
     return round(value, 4) if value is not None else None
 
 
-def _size(counts: Counts) -> str:
-    return f"{counts[0]} PS, {counted(counts[1], 'worker')}"
-
-
 def _told(one: Trial) -> str:
     gained = f"brought {one.gained:+.0%}" if one.gained is not None else "was taken back"
     foretold = f" where {one.foretold:+.0%} was predicted" if one.foretold is not None else ""
-    return f"decision {one.number} to {_size(one.after)} {gained}{foretold}"
+    return f"decision {one.number} to {sized(*one.after)} {gained}{foretold}"

@@ -31,15 +31,21 @@ def of_change(evidence: Evidence, size: Size) -> Cost:
         seconds, pause = of_ps_change(evidence, moved, starts)
     if size.workers != evidence.size.workers:
         seconds = max(seconds, duration(evidence, "worker", starts))
+        if evidence.limits.sums:
+            pause = pause_of(evidence, "worker")  # all wait for the one that has just come
     return Cost(seconds, pause, moved)
 
 
 def of_ps_change(evidence: Evidence, moved: float, starts: bool = True) -> tuple[float, float]:
     """(seconds, pause in seconds) of a change of PS that moves so many bytes. `starts`: processes, for it."""
-    past = _seen(evidence, "ps")
-    pauses = [change.pause_seconds for change in past if change.pause_seconds > 0]
-    pause = statistics.median(pauses) if pauses else evidence.policy.pause_seconds
-    return duration(evidence, "ps", starts) + (0.0 if past else moved / evidence.policy.bytes_per_second), pause
+    copying = 0.0 if _seen(evidence, "ps") else moved / evidence.policy.bytes_per_second
+    return duration(evidence, "ps", starts) + copying, pause_of(evidence, "ps")
+
+
+def pause_of(evidence: Evidence, role: str) -> float:
+    """Seconds in which nobody trains, by the last changes of a role."""
+    pauses = [change.pause_seconds for change in _seen(evidence, role) if change.pause_seconds > 0]
+    return statistics.median(pauses) if pauses else evidence.policy.pause_seconds
 
 
 def duration(evidence: Evidence, role: str, starts: bool = True) -> float:

@@ -28,7 +28,7 @@ REMARKS_MAX = 2
 
 def impossible(evidence: Evidence) -> Answer:
     """No decision is made from a size, a time or limits that cannot be."""
-    if not sane_size(evidence.size):
+    if not sane_size(evidence.size) or (evidence.size.ps == 0) != evidence.limits.sums:
         return Keep("the size that was observed is none")
     if not sane_number(evidence.raw.time):
         return Keep(f"the time that was observed is {evidence.raw.time!r}")
@@ -43,7 +43,10 @@ def start(evidence: Evidence) -> Answer:
         return None
     size = nearest(evidence.size, evidence.limits)
     cut = "" if size == evidence.size else f", cut from {describe(evidence.size)} by the limits"
-    why = f": {evidence.raw.start}" if evidence.raw.start else ", as it was asked for"
+    usual = ", the fewest it may have" if size.workers == evidence.limits.min_workers else ", as it was asked for"
+    why = (
+        f": {evidence.raw.start}" if evidence.raw.start else usual if evidence.limits.sums else ", as it was asked for"
+    )
     return Proposal("start", size, f"the job starts with {describe(size)}{cut}{why}")
 
 

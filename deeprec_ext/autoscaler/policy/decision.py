@@ -15,7 +15,7 @@ ACTIONS = ("start", "scale", "explore", "rebalance", "replace", "resize", "keep"
 COUNTED = ("scale", "explore")
 """Those that change counts. `explore`: by a step whose gain is not known well enough to be promised."""
 
-_SIZE = re.compile(r"\d+ PS, \d+ workers?")
+_SIZE = re.compile(r"(?:\d+ PS, )?\d+ workers?")
 _FIGURE = re.compile(r"\S*\d\S*( m?s\b)?")
 """In a reason, with its unit."""
 

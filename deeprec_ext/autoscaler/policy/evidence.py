@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cached_property
 
-from deeprec_ext.autoscaler.model import throughput
+from deeprec_ext.autoscaler.model import synchronous, throughput
 from deeprec_ext.autoscaler.model.capacity import Cost, Counts, costs_of, least_cost, of_hosts, of_one_host
 from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
 from deeprec_ext.autoscaler.observe.observed import Change, Observed, RoleUse, Size, Window
@@ -111,9 +111,11 @@ class Evidence:
         return self.present.rate if self.present is not None else 0.0
 
     @cached_property
-    def model(self) -> throughput.ThroughputModel | None:
+    def model(self) -> throughput.SizeModel | None:
         """None: there is nothing to learn from, or no fit."""
         try:
+            if self.limits.sums:
+                return synchronous.fit(self.windows, self.around, self.observed.local_batch)
             return throughput.fit(self.windows, self.around)
         except (ValueError, ArithmeticError, RuntimeError):  # numbers of absurd sizes; the solver gives up
             return None
@@ -149,11 +151,9 @@ class Evidence:
         ps, worker = self._per_core
         if size.ps == 1 < self.size.ps and self.observed.backups:
             ps = math.inf  # it has no peer to back up to, which may be half of what PS do now
-        of_roles = FULL * min(
-            size.ps * (size.ps_cpu or self._limit("ps")) * ps,
-            size.trainers * (size.worker_cpu or self._limit("worker")) * worker,
-        )
-        return min(of_roles, self.host_capacity(size))
+        of_ps = size.ps * (size.ps_cpu or self._limit("ps")) * ps if size.ps else math.inf
+        of_trainers = size.trainers * (size.worker_cpu or self._limit("worker")) * worker
+        return min(FULL * min(of_ps, of_trainers), self.host_capacity(size))
 
     def host_capacity(self, size: Size) -> float:
         """The same of the hosts alone."""

@@ -100,7 +100,9 @@ def risk(evidence: Evidence, size: Size) -> float:
         likely = evidence.modelled(size)
         return max(ALONE, 1 - likely / evidence.rate) if likely > 0 else ALONE
     shares = [
-        abs(more) / max(now, now + more) for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
+        abs(more) / max(now, now + more)
+        for more, now in ((grown["ps"], old.ps), (grown["worker"], old.trainers))
+        if more
     ]
     return min(policy.explore_loss, GROWN * max(shares))
 

@@ -21,7 +21,7 @@ RESIZES_PER_HOUR = 8
 
 def any_change(evidence: Evidence) -> str:
     """Why the job must not go to any other size now; empty when it may to some."""
-    held = [by_hand(evidence, role) for role in ("ps", "worker")]
+    held = [by_hand(evidence, role) for role in (("worker",) if evidence.limits.sums else ("ps", "worker"))]
     if all(held):
         return " and ".join(held)
     ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind not in OF_LOSSES]

@@ -7,7 +7,7 @@ from typing import Any
 
 from deeprec_ext.autoscaler.observe.observed import Limits, Size
 from deeprec_ext.autoscaler.observe.sane import sane_number
-from deeprec_ext.units import counted, format_bytes
+from deeprec_ext.units import format_bytes, sized
 
 _SLACK = 1e-9
 """Sums of requests are sums of floats: 10 x 0.1 fits a quota of 1."""
@@ -23,11 +23,11 @@ def contradiction(size: Size, limits: Limits) -> str:
         if field.name != "resizable" and not sane_number(value):
             return f"the limit {field.name} is {value!r}, which is no amount"
     for role, low, high in (
-        ("PS", max(1, limits.min_ps), limits.max_ps), ("workers", limits.min_workers, limits.max_workers)
+        ("PS", limits.least_ps, limits.max_ps), ("workers", limits.min_workers, limits.max_workers)
     ):  # fmt: skip
         if low > high:
             return f"at least {low} {role} and at most {high} cannot both be"
-    smallest = dataclasses.replace(_capped(size, limits), ps=max(1, limits.min_ps), workers=limits.min_workers)
+    smallest = dataclasses.replace(_capped(size, limits), ps=limits.least_ps, workers=limits.min_workers)
     if not _in_quota(smallest, limits):
         return (
             f"even the smallest size ({describe(smallest)}: {smallest.cpu:g} cores, {format_bytes(smallest.memory_bytes)}) "
@@ -52,9 +52,7 @@ def _in_quota(size: Size, limits: Limits) -> bool:
 
 def fits(size: Size, limits: Limits) -> bool:
     """Whether a size is within limits that do not contradict each other."""
-    if not (
-        max(1, limits.min_ps) <= size.ps <= limits.max_ps and limits.min_workers <= size.workers <= limits.max_workers
-    ):
+    if not (limits.least_ps <= size.ps <= limits.max_ps and limits.min_workers <= size.workers <= limits.max_workers):
         return False
     if limits.resizable:
         for name, limit in _REQUESTS.items():
@@ -65,7 +63,7 @@ def fits(size: Size, limits: Limits) -> bool:
 
 def nearest(size: Size, limits: Limits) -> Size:
     """The size that is within the limits and changes the least: counts and requests cut, then workers, then PS given up."""
-    low = max(1, limits.min_ps)
+    low = limits.least_ps
     ps = min(max(size.ps, low), limits.max_ps)
     workers = min(max(size.workers, limits.min_workers), limits.max_workers)
     size = dataclasses.replace(_capped(size, limits), ps=ps, workers=workers)
@@ -87,8 +85,8 @@ def _most(size: Size, limits: Limits, name: str, low: int, high: int) -> int:
 
 
 def describe(size: Size) -> str:
-    """`2 PS, 3 workers`; with requests where there are some."""
-    text = f"{size.ps} PS, {counted(size.workers, 'worker')}"
+    """`2 PS, 3 workers`, without PS `3 workers`; with requests where there are some."""
+    text = sized(size.ps, size.workers)
     for role, cpu, memory in (
         ("PS", size.ps_cpu, size.ps_memory_bytes), ("worker", size.worker_cpu, size.worker_memory_bytes)
     ):  # fmt: skip

@@ -59,16 +59,25 @@ def hung(evidence: Evidence) -> Answer:
 
 
 def straggler(evidence: Evidence) -> Answer:
-    """The slowest worker, if it is slow by far, and has been for minutes."""
+    """The slowest worker, if it is slow by far, and has been for minutes.
+
+    Without PS all make each step together, so what counts of it is what a worker does by itself (`own_seconds`).
+    """
     policy = evidence.policy
-    grown = [use for use in evidence.trainers if use.age_seconds >= policy.straggler_seconds and use.step_seconds > 0]
+    grown = [use for use in evidence.trainers if use.age_seconds >= policy.straggler_seconds and use.own_seconds > 0]
     workers = [use for use in grown if use.name.startswith("worker-") and use.input_wait_share < policy.starved_share]
     if workers:
-        use = min(workers, key=lambda use: (-use.step_seconds, use.name))
-        others = [other.step_seconds for other in grown if other.name != use.name]
-        if not _far_off(min(use.step_seconds, use.step_seconds_lasting), others, policy.straggler_factor):
+        use = min(workers, key=lambda use: (-use.own_seconds, use.name))
+        others = [other.own_seconds for other in grown if other.name != use.name]
+        if not _far_off(min(use.own_seconds, use.step_seconds_lasting), others, policy.straggler_factor):
             return None
         middle = statistics.median(others)
+        if evidence.limits.sums:
+            why = (
+                f"{use.name} needs {format_seconds(use.own_seconds)} of a step before its sum, "
+                f"{use.own_seconds / middle:.1f} times as long as the median worker, and has for minutes: all wait for it"
+            )
+            return _replace(evidence, use.name, why, share=(use.own_seconds - max(others)) / use.step_seconds)
         why = (
             f"a step of {use.name} takes {format_seconds(use.step_seconds)}, {use.step_seconds / middle:.1f} times as long as "
             f"the median trainer's, and has for minutes"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from deeprec_ext.autoscaler.model.surroundings import CHANGED, free_cores
-from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.autoscaler.observe.observed import Size, Window
 from deeprec_ext.autoscaler.outcomes import trials
 from deeprec_ext.autoscaler.outcomes.measured import Key, Measured, key_of
 from deeprec_ext.autoscaler.policy import cost, exploring, hysteresis, memory
@@ -123,7 +123,7 @@ def freed(evidence: Evidence) -> Answer:
         return None
     size = _size(evidence, (first.ps, first.workers, *key_of(evidence.size)[2:]))
     then = [one for one in evidence.windows if (one.size.ps, one.size.workers) == (first.ps, first.workers)]
-    if size is None or not then or not all(one.host_cores > 0 for one in then):
+    if size is None or not then or not all(one.host_cores > 0 for one in then) or not any(map(_filled, then)):
         return None
     if around.free <= max(map(free_cores, then)) + CHANGED * around.cores:
         return None
@@ -139,6 +139,12 @@ def freed(evidence: Evidence) -> Answer:
 
 
 # ------------------------------------------------------------------------------------------------------- internals
+
+
+def _filled(window: Window) -> bool:
+    """Whether the job and others used all of the host, as far as is known: else more of it would have changed nothing."""
+    used = window.trainer_cpu_cores * window.size.trainers + window.ps_cpu_cores
+    return not used or free_cores(window) - used < exploring.FULL * window.host_cores
 
 
 def _size(evidence: Evidence, key: Key) -> Size | None:

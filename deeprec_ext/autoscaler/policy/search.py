@@ -287,7 +287,7 @@ def limits_reached(size: Size, limits: Limits) -> str:
     reached = [
         f"{high} {name}" for value, high, name in (
             (size.ps, limits.max_ps, "PS"), (size.workers, limits.max_workers, "workers"),
-        ) if value >= high
+        ) if value >= high and not (name == "PS" and limits.sums)
     ]  # fmt: skip
     return f"the limit of {' and '.join(reached)}" if reached else ""
 

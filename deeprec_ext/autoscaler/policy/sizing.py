@@ -35,6 +35,12 @@ WAITING = "for the PS, for a core or for each other"
 """Of what no CPU shortens in a step, where all processes are on one machine: they share its cores, and no network is between
 them."""
 
+NO_WORKER = {
+    "sum": "the sum over all workers takes most of a step",
+    "fixed": "most of a step is what each worker does however small its part is",
+}
+"""Of what more workers do not shorten."""
+
 LARGE = 8
 """Trainers from which a quarter fewer are tried rather than one more."""
 
@@ -84,7 +90,7 @@ def throughput(evidence: Evidence) -> Answer:
     found = search.best()
     if key_of(found.size) == key_of(evidence.size):
         return _explore(evidence, search) or _stay(evidence, search, found)
-    if len(model.points) < throughput_model.SIZES_TO_HOLD_OUT and key_of(found.size) not in evidence.measured:
+    if len(model.keys) < throughput_model.SIZES_TO_HOLD_OUT and key_of(found.size) not in evidence.measured:
         return _step(evidence, search, found, step_towards(evidence, search, found.size))
     answer = _step(evidence, search, found, towards(evidence, search, found.size, sure=certain))
     if not isinstance(answer, Proposal) or key_of(answer.size) in evidence.measured:
@@ -200,8 +206,14 @@ def _windows_enough(evidence: Evidence, gain: float) -> bool:
 
 
 def _explore(evidence: Evidence, search: Search) -> Answer:
-    """Where few sizes were tried, one step in one dimension, to learn what the model cannot know."""
+    """Where few sizes were tried, one step in one dimension, to learn what the model cannot know.
+
+    Without PS nothing is tried blindly: what a step consists of is measured at any size, and the rest is taken for less than
+    it is (`synchronous.ALPHA`), so where even that brings nothing, nothing does.
+    """
     size = evidence.size
+    if evidence.limits.sums:
+        return None
     tried = {key[:2] for key in evidence.measured}
     changed = sum(
         change.kind in hysteresis.COUNTS for change in evidence.past()
@@ -268,12 +280,15 @@ def _stay(evidence: Evidence, search: Search, found: Found) -> Answer:
     size, objective = evidence.size, evidence.observed.objective
     rate = format_rate(evidence.rate)
     text = f"{describe(size)} is the best size known for the objective {objective}, at {rate} examples/s"
+    if told := evidence.model.told(size) if evidence.model is not None else "":
+        text += f", {told}"
     if why := _bound(evidence, search):
         text += f"; {why}"
     if larger := _next_larger(evidence, search):
         text += f" ({larger})"
     if evidence.starved >= evidence.policy.starved_share:
-        text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more PS would not change"
+        more = "workers" if evidence.limits.sums else "PS"
+        text += f"; trainers wait for input {evidence.starved:.0%} of the time, which more {more} would not change"
     if held := [why for role in ("ps", "worker") if (why := hysteresis.by_hand(evidence, role))]:
         best = Search(evidence, hopeful=len(evidence.measured) < CERTAIN, held=False).best().size
         better = f"{_said(evidence, search, best)}, but " if key_of(best) != key_of(size) else ""
@@ -293,7 +308,7 @@ def _bound(evidence: Evidence, search: Search) -> str:
     what = {
         "trainer CPU": "the CPU of the trainers is what it waits for", "PS CPU": "the CPU of the fullest PS binds",
         "network": "trainers wait for the network, or for each other", "input": "trainers wait for their input",
-        "host CPU": _full(evidence), "waiting": f"trainers wait {WAITING}",
+        "host CPU": _full(evidence), "waiting": f"trainers wait {WAITING}", **NO_WORKER,
     }[binding]  # fmt: skip
     return f"{what}: no size within the limits is predicted to train faster"
 
@@ -329,6 +344,8 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
     why = f"{format_rate(evidence.rate)} examples/s at {describe(evidence.size)}; "
     why += f"{describe(size)} is predicted to train {gain:+.0%}"
     why += f" for {abs(saving):.0%} {'less' if saving > 0 else 'more'} cost"
+    if model is not None and (told := model.told(size)):
+        why += f": {told} (here {model.told(evidence.size)})"
     if key_of(size) != key_of(found.size):
         why += f", a step towards {describe(found.size)}"
     if observed.objective == "cheapest":
@@ -343,7 +360,8 @@ def _proposal(evidence: Evidence, search: Search, size: Size, found: Found) -> P
     if reached := limits_reached(size, evidence.limits):
         why += f"; {reached} is reached"
     if gain > 0 and (binding := evidence.binding(size)):
-        why += f"; {binding}{f' {WAITING}' if binding == 'waiting' else ''} would bind there"
+        bound = f"{binding}{f' {WAITING}' if binding == 'waiting' else ''} would bind there"
+        why += f"; {NO_WORKER.get(binding, bound)}"
     error = f"{model.mape_holdout:.0%}" if model is not None and model.mape_holdout is not None else "not known yet"
     why += f" (windows: {len(evidence.windows)}, sizes: {len(evidence.measured)}, held-out error {error})"
     if (size.ps, size.workers) == (evidence.size.ps, evidence.size.workers):

@@ -19,16 +19,18 @@ class Interval:
     def __init__(self) -> None:
         self._steps = 0
         self._times: deque[float] = deque(maxlen=TIMES_MAX)
+        self._sums: deque[float] = deque(maxlen=TIMES_MAX)
         self._histogram = [0] * (len(STEP_BUCKETS) + 1)
         self._sum = 0.0
         self._longest = 0.0
 
-    def add(self, seconds: float | None) -> None:
-        """A step was completed; `seconds` after the one before, None where there was none."""
+    def add(self, seconds: float | None, summed: float = 0.0) -> None:
+        """A step was completed; `seconds` after the one before, None where there was none; `summed` of them in a sum."""
         self._steps += 1
         if seconds is None:
             return
         self._times.append(seconds)
+        self._sums.append(min(summed, seconds))
         self._histogram[bisect_left(STEP_BUCKETS, seconds)] += 1
         self._sum += seconds
         if seconds > self._longest:
@@ -44,6 +46,7 @@ class Interval:
             longest_seconds=self._longest,
             histogram=self._histogram,
             histogram_seconds=self._sum,
+            sum_seconds=_quantile(sorted(self._sums), 0.5),
         )
 
 

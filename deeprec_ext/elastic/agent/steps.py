@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from deeprec_ext.elastic.agent.causes import causes, told
+from deeprec_ext.elastic.agent.causes import SUM, causes, told
 from deeprec_ext.elastic.agent.interval import Interval
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -70,7 +70,7 @@ class StepClock:
             self.steps += 1
             self.global_step = max(self.global_step, global_step)
             gap, self._last = (now - self._last if self._last is not None else None), now
-            self._interval.add(gap)
+            self._interval.add(gap, spent.get(SUM, 0.0))
             if gap is None:
                 return
             self._gaps.append(gap)

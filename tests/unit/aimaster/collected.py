@@ -106,7 +106,7 @@ def report_everything(job: Job) -> None:
         touched = [pb.SlotRows(slot=slot, rows_touched=10) for slot in slots]
         of_ps = pb.GazerReport(interval_seconds=2, process=sample, touched=touched)
         times = steps(10, examples=5000, p95_seconds=0.2, longest_seconds=0.3, gate_wait_seconds=0.1,
-                      input_wait_seconds=0.1, histogram=histogram, histogram_seconds=2.0)  # fmt: skip
+                      input_wait_seconds=0.1, sum_seconds=0.02, histogram=histogram, histogram_seconds=2.0)  # fmt: skip
         of_trainer = pb.GazerReport(process=sample, traces=[traced], **times)  # type: ignore[arg-type]
         for member in job.members:
             job.metrics.receive(member, of_ps if member.role == pb.PS else of_trainer)

@@ -21,6 +21,6 @@ def tick(windows: Windows, now: float, size: Size, examples: dict[str, int], **m
     """Of a quiet job of which nothing else is known."""
     nothing: dict[str, Any] = {
         "quiet": True, "preparing": False, "examples_per_step": 0.0, "busy_share": 0.0, "input_wait_share": 0.0,
-        "trainer_cpu": {}, "ps_cpu": {}, "host_cores": 0.0, "others_cores": 0.0,
+        "trainer_cpu": {}, "ps_cpu": {}, "host_cores": 0.0, "others_cores": 0.0, "own_seconds": 0.0, "sum_seconds": 0.0,
     }  # fmt: skip
     windows.observe(now, size, examples, **{**nothing, **more})

@@ -46,7 +46,7 @@ export class Changes {
       { id: "id", title: "#", number: true, sort: (row) => row.number, show: (row) => row.number },
       { id: "time", title: "when", show: (row) => when(row.time) },
       { id: "action", title: "action", show: (row, cell) => chip(cell, "why", row.action) },
-      { id: "size", title: "size", show: (row) => (row.ps !== undefined ? `${row.ps} PS, ${f.plural(row.workers, "worker")}` : "") },
+      { id: "size", title: "size", show: (row) => (row.ps !== undefined ? `${row.ps ? `${row.ps} PS, ` : ""}${f.plural(row.workers, "worker")}` : "") },
       { id: "reason", title: "reason", show: (row, cell) => { cell.className = "wrap"; return row.reason; } },
       { id: "predicted", title: "predicted", hint: "examples per second: before, and at the new size", show: (row) => (row.predicted ? `${f.short(row.before)} → ${f.short(row.predicted)}/s` : "") },
       { id: "outcome", title: "outcome", show: (row) => (row.outcome || "").replace("_", " ") },

@@ -266,6 +266,7 @@ def test_the_history_says_what_the_summary_says_of_the_same_changes() -> None:
         number=2, time=142.0, size=Size(1, 2), limits=Limits(), objective="", deadline_seconds=0.0, model=Model.unknown(),
         windows=windows, roles=(), hosts=(), one_host=True, slots=(), changes=changes, losses=(),
         progress=Progress(0, 0), backups=False, copies_bytes=0, hold=False, busy=False, reclaimed=(), first=None, stood=(),
+        local_batch=False,
     )  # fmt: skip
     told = brought_to_the_summary([seen], 0.1)
     assert told is not None

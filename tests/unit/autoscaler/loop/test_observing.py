@@ -9,10 +9,11 @@ import pytest
 
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.failover.failures import Failures
-from deeprec_ext.autoscaler.loop.observing import observe, progress_of
+from deeprec_ext.autoscaler.loop.observing import observe, of_a_step, progress_of
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.growth import Growth
 from deeprec_ext.autoscaler.observe.observed import Observed, Progress
+from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.collected import HandClock, flush, make_job, make_scalings, report_everything, steps, tell
 
@@ -81,13 +82,31 @@ def test_what_is_of_a_container_of_all_is_nobodys_own(tmp_path: Path) -> None:
         assert (use.working_set_bytes, use.memory_limit_bytes, use.cpu_limit_cores) == (10**8, 0, 0.0)
 
 
-def use_of(job, name):
-    flush(job, job.clock)
-    found = observe(
+def test_what_a_step_without_ps_consists_of_is_the_slowest_worker_and_the_shortest_sum(tmp_path: Path) -> None:
+    clock = HandClock()
+    job = make_job(tmp_path, clock, slots=0, ps=0, workers=2, settings=Settings(step_batch="each"))
+    assert job.spec.sums and of_a_step(job, job.metrics.latest) == (0.0, 0.0)
+    for _ in range(70):
+        for name, summing in (("chief-0", 0.07), ("worker-0", 0.02), ("worker-1", 0.08)):
+            tell(job, name, **steps(10.0, sum_seconds=summing))
+        flush(job, clock)
+    assert of_a_step(job, job.metrics.latest) == pytest.approx((0.08, 0.02))
+    use = use_of(job, "worker-0")
+    assert (use.step_seconds, use.sum_seconds) == (0.1, 0.02)
+    assert use.own_seconds == use.step_seconds_lasting == pytest.approx(0.08)
+    assert observed_of(job).local_batch
+
+
+def observed_of(job) -> Observed:
+    return observe(
         job, make_scalings(job), number=3, windows=(), latest=job.metrics.latest, growth=Growth(), hold=False, one_host=True,
         free_memory_bytes=0, foretold={}, first=None, stood=(),
     )  # fmt: skip
-    return next(use for use in found.roles if use.name == name)
+
+
+def use_of(job, name):
+    flush(job, job.clock)
+    return next(use for use in observed_of(job).roles if use.name == name)
 
 
 def test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring() -> None:

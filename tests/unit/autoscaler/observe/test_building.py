@@ -16,5 +16,6 @@ def test_many_replacements_crowd_out_no_change_of_size():
         model=Model.unknown(), windows=(), roles=(), hosts=(), one_host=False, slots=(),
         changes=[by_hand, *replaced, last], losses=(), progress=Progress(0, 0), backups=True, copies_bytes=0, hold=False,
         busy=False, reclaimed=(), first=None, stood=(),
+        local_batch=False,
     )  # fmt: skip
     assert seen.changes == (by_hand, *replaced[-building.CHANGES_KEPT :], last)

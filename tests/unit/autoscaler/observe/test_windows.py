@@ -189,3 +189,15 @@ def test_a_window_tells_what_others_used_of_the_host_and_which_ps_was_busiest():
     (window,) = windows.all()
     assert (window.ps_cpu_cores, window.ps_cpu_most_cores) == (0.4, 0.3)
     assert (window.host_cores, window.others_cores) == (2.0, 0.5)  # a tick that does not know it says nothing
+
+
+def test_what_a_step_without_ps_consists_of_is_the_median_of_what_ticks_tell():
+    """The first of them may still tell of the size before."""
+    windows, size = Windows(), Size(0, 1)
+    for second in range(20):
+        told = {"own_seconds": 0.3, "sum_seconds": 0.01} if second < 6 else {"own_seconds": 0.1, "sum_seconds": 0.02}
+        tick(windows, float(second), size, {"a": 100 * second, "b": 100 * second}, **told)
+    assert [(one.own_seconds, one.sum_seconds) for one in windows.all()] == [(0.1, 0.02)]
+    for second in range(20, 40):
+        tick(windows, float(second), size, {"a": 100 * second, "b": 100 * second})
+    assert windows.all()[-1].own_seconds == 0.0, "nobody has told"

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
+from deeprec_ext.elastic.agent.causes import STEP, SUM
 from deeprec_ext.elastic.agent.interval import TIMES_MAX, Interval
 from deeprec_ext.elastic.agent.steps import STEPS_AFTER_COMMIT, StepClock
 from deeprec_ext.gazer.metrics import STEP_BUCKETS
@@ -164,3 +165,15 @@ def test_a_session_that_is_made_anew_after_a_loss_has_no_pause_to_tell():
     training.steps.begin_session()
     training.train(10)
     assert not training.steps.take_pauses(flush=True)
+
+
+def test_what_of_a_step_is_spent_in_sums_is_told_apart():
+    now, spent = 0.0, {}
+    steps = StepClock(clock=lambda: now, spent=lambda: spent)
+    for number, summing in enumerate((0.5, 0.02, 0.04, 0.03, 9.0), 1):
+        now, spent = now + 0.1, {SUM: summing, STEP: 0.05}
+        steps.completed(number)
+    assert steps.take_interval().sum_seconds == pytest.approx(0.03), (
+        "no gap lies before the first, and 9 s are not in 0.1"
+    )
+    assert steps.take_interval().sum_seconds == 0
