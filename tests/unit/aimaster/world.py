@@ -316,7 +316,7 @@ class World:
         self.spec = JobSpec(name="job", workdir=workdir, **values)  # type: ignore[arg-type]
         self.mute: dict[str, set[str]] = {}
         self.fails: dict[str, dict[str, str]] = {}
-        self.catalogue = catalogue()
+        self.catalogue = pb.Catalogue() if self.spec.sums else catalogue()
         self.answers: Callable[[FakeAgent, pb.Command], pb.Ack] | None = None  # further fields of an ack
         self.settle_seconds = 3.0  # a process that calls again at once may find the port closed, and waits a second
         self.backend = FakeBackend(self)
@@ -344,6 +344,13 @@ class World:
             path.unlink()
 
     async def training(self) -> None:
+        if self.spec.sums:
+            await self.until(lambda: len(self.master.job.members.trainers()) == 1 + self.spec.workers)
+            for name in self.master.job.members.trainers():
+                await self.until(lambda name=name: self.agent(name).call is not None)  # type: ignore[misc]
+                await self.agent(name).say(ring=pb.Ring(address=f"{name}:7"))
+            await self.until(lambda: len(self.master.job.view().workers) == 1 + self.spec.workers)
+            return
         await self.until(lambda: self.master.job.cluster.live and bool(self.master.job.catalogue.variables))
         expected = 1 + self.spec.workers
         await self.until(lambda: len(self.master.job.view().workers) >= expected)

@@ -31,7 +31,7 @@ export class Changes {
       { id: "slots", title: "slots", number: true, sort: (row) => row.slots, show: (row) => row.slots || "" },
       { id: "seconds", title: "took", number: true, sort: (row) => row.seconds, show: (row) => (row.seconds ? f.seconds(row.seconds) : "") },
       { id: "reason", title: "why", show: (row, cell) => { cell.className = "wrap"; return [row.decision > 0 ? `decision ${row.decision}` : row.asked, row.outcome && row.outcome !== "committed" ? row.reason : ""].filter(Boolean).join(" – "); } },
-    ], { ...newest, empty: "Nothing has been scaled yet: deeprec-ext scale DIR --ps 4, or the autoscaler.", label: "Scalings" });
+    ], { ...newest, empty: "Nothing has been scaled yet: deeprec-ext scale DIR --workers 4, or the autoscaler.", label: "Scalings" });
     this.failures = new Table($("failure-table"), [
       { id: "id", title: "#", number: true, sort: (row) => row.id, show: (row) => row.id },
       { id: "time", title: "when", show: (row) => when(row.died) },
@@ -46,7 +46,7 @@ export class Changes {
       { id: "id", title: "#", number: true, sort: (row) => row.number, show: (row) => row.number },
       { id: "time", title: "when", show: (row) => when(row.time) },
       { id: "action", title: "action", show: (row, cell) => chip(cell, "why", row.action) },
-      { id: "size", title: "size", show: (row) => (row.ps !== undefined ? `${row.ps} PS, ${f.plural(row.workers, "worker")}` : "") },
+      { id: "size", title: "size", show: (row) => (row.ps !== undefined ? `${row.ps ? `${row.ps} PS, ` : ""}${f.plural(row.workers, "worker")}` : "") },
       { id: "reason", title: "reason", show: (row, cell) => { cell.className = "wrap"; return row.reason; } },
       { id: "predicted", title: "predicted", hint: "examples per second: before, and at the new size", show: (row) => (row.predicted ? `${f.short(row.before)} → ${f.short(row.predicted)}/s` : "") },
       { id: "outcome", title: "outcome", show: (row) => (row.outcome || "").replace("_", " ") },
