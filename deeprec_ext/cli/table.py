@@ -153,7 +153,8 @@ def ring_lines(status: pb2.StatusReply | None) -> list[tuple[str, str]]:
     names = list(ring.members)
     if len(names) > RING_SHOWN:
         names[RING_SHOWN - 1 : -1] = [f"{len(names) - RING_SHOWN} more"]
-    found = [("ring  " + (" → ".join(names) or "nobody has computed a first step yet"), "")]
+    nobody = "nobody sums any more" if status.step else "nobody has computed a first step yet"
+    found = [("ring  " + (" → ".join(names) or nobody), "")]
     for what, style, roles in (
         ("waits for", "yellow", ring.waits), ("comes", "cyan", ring.coming), ("leaves", "cyan", ring.leaving),
         ("lost", "red", [one for one in ring.lost if one.name not in ring.members]),

@@ -69,7 +69,7 @@ export class Ring {
       parts.push(svg("g", { class: `node ${kind} ${look}`, onclick: () => this.choose(name) }, svg("title", {}, words), svg("circle", { cx: x, cy: y, r: NODE }),
         svg("text", { x: tx, y: ty, "text-anchor": Math.abs(side) < 0.3 ? "middle" : side > 0 ? "start" : "end" }, name)));
     });
-    const rate = ["training", "scaling", "finishing"].includes(job.state) && job.steps_rate ? `${f.plain(job.steps_rate)} steps/s` : count ? "no steps" : "nobody yet";
+    const rate = ["training", "scaling", "finishing"].includes(job.state) && job.steps_rate ? `${f.plain(job.steps_rate)} steps/s` : count ? "no steps" : job.step ? "nobody sums any more" : "nobody yet";
     parts.push(svg("text", { x: WIDTH / 2, y: HEIGHT / 2 - 8, class: "view", "text-anchor": "middle" }, `view ${f.count(job.epoch)}`),
       svg("text", { x: WIDTH / 2, y: HEIGHT / 2 + 12, "text-anchor": "middle" }, rate));
     return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Ring of ${ring.members.join(", ") || "nobody"}${median ? `, ${f.seconds(median)} a step` : ""}` }, parts);
