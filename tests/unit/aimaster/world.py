@@ -135,6 +135,10 @@ class FakeAgent:
 
     async def say(self, **message: object) -> None:
         assert self.call is not None
+        for _ in range(500):  # the stream of an AIMaster that has crashed may be over, and the next one not there yet
+            if not self.call.done():
+                break
+            await asyncio.sleep(0.01)
         async with self._writing:  # grpc.aio takes one write at a time
             await self.call.write(pb.AgentMessage(**message))
 
