@@ -292,20 +292,21 @@ class Settings:
         words=BAD_RECORDS, **BOTH)
     step_batch: str = option(
         "whole", "Of a job without PS: `batch_size` is that of a step of all workers, each has its part (`whole`), or that of "
-        "each worker, and a step has as many records as there are workers for (`each`).", words=("whole", "each"))
+        "each worker, and a step has as many records as there are workers for (`each`).", words=("whole", "each"),
+        annotation=True)
     rate_scaling: str = option(
         "none", "How the learning rate follows the number of workers where each has a batch of its own: not, times that number "
-        "(`linear`), or times its root (`root`).", words=("none", "linear", "root"))
+        "(`linear`), or times its root (`root`).", words=("none", "linear", "root"), annotation=True)
     rate_warmup_steps: int = option(
         100, "In so many steps the learning rate has come to what `rate_scaling` says, from nothing or from another number of "
-        "workers.", least=1)
+        "workers.", least=1, annotation=True)
     sum_compression: str = option(
         "none", "Of a job without PS: gradients travel as they are (`none`), or as float16 (`fp16`): half the bytes, for "
         "networks of less than some 2 Gbit/s; elsewhere the work on them costs more. Statistics and learning rates go whole.",
-        words=("none", "fp16"))
+        words=("none", "fp16"), annotation=True)
     worker_batch_max: int = option(
         0, "Of a job without PS, in `fit`: a worker has so many records in memory at once; a larger part of a step is "
-        "computed in several batches of one size, whose gradients are added (0: any number).", least=0)
+        "computed in several batches of one size, whose gradients are added (0: any number).", least=0, annotation=True)
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)
@@ -370,7 +371,7 @@ class JobSpec(Sizes):
 
 OTHERS = (
     Option("strategy", "ps", "ps (default), or allreduce: no PS, chief and workers sum what they have, step by step",
-           ("ps", "allreduce"), flag=True),
+           ("ps", "allreduce"), **BOTH),
     Option("backup", "", "off, peer, disk=DIR or peer,disk=DIR (default: peer, and what the script's BackupHook asks for)",
            **BOTH),
     Option("layout", "auto", "what the script's TF_CONFIG calls the chief: chief, master, or workers alone, of which worker 0 "

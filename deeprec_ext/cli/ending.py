@@ -35,6 +35,9 @@ COLUMNS = (
 )
 """Of changes of the job's size."""
 
+MOVED = (4, 5, 6)
+"""Columns of what has moved, of which workers have nothing."""
+
 
 def print_result(result: Result, directory: Path, stream: IO[str], quiet: bool) -> None:
     """Quiet: only what went wrong."""
@@ -66,7 +69,10 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
     """What happened: scalings, failures, notices, metrics."""
     scalings = summary.get("scaling") or []
     if scalings:
-        console.print(Fitted(COLUMNS, [scaling_row(one) for one in scalings]))
+        moved = any(one.get(what) for one in scalings for what in ("bytes_moved", "bytes_resent", "slots_moved"))
+        kept = [at for at in range(len(COLUMNS)) if moved or at not in MOVED]
+        rows = [[row[at] for at in kept] for row in map(scaling_row, scalings)]
+        console.print(Fitted([COLUMNS[at] for at in kept], rows))
     for one in scalings:
         if one.get("outcome") != "committed" and one.get("reason"):  # a sentence, for which no column is wide enough
             console.print(": ".join([*scaling_row(one)[:2], printable(str(one["reason"]))]))

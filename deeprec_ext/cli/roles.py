@@ -29,6 +29,9 @@ COLUMNS = (
     Column("slots", 8, rank=4),
     Column("restarts", 8, rank=3),
 )
+SLOTS = 9
+"""Place of their column."""
+
 STATE_STYLE = {
     "running": "green", "training": "green", "starting": "yellow", "requested": "yellow", "restarting": "yellow",
     "ending": "yellow", "ended": "dim",
@@ -89,8 +92,14 @@ def role_table(scene: Scene, sort: str = "name", most: int | None = None) -> Fit
         names.sort(key=lambda name: -memory_of(known.get(name, pb2.RoleStatus())))
     found = [(name, _row(name, known.get(name), pods.get(name), hide_deleted=not scene.ending)) for name in names]
     rows = [(name, row) for name, row in found if row is not None]
+    columns = list(range(len(COLUMNS)))
+    if scene.status is not None and not scene.status.slots:  # a job without PS
+        columns.remove(SLOTS)
     kinds = Counter(_ORDER.get(name.partition("-")[0], 9) for name, _ in rows) if sort == "load" else {}
-    return Fitted(COLUMNS, [row for _, row in rows], most, "roles", [count for _, count in sorted(kinds.items())])
+    return Fitted(
+        [COLUMNS[at] for at in columns], [[row[at] for at in columns] for _, row in rows], most, "roles",
+        [count for _, count in sorted(kinds.items())],
+    )  # fmt: skip
 
 
 def _row(

@@ -57,8 +57,9 @@ def manifest(name: str, words: Sequence[str], arguments: argparse.Namespace) -> 
     metadata: dict[str, Any] = {"name": arguments.name} if arguments.name else {"generateName": f"{label}-"}
     replicas = {"Chief": 1}
     if name != "evaluate":
+        usual_ps = 0 if arguments.strategy == "allreduce" else 2
         replicas = {
-            "PS": 2 if arguments.ps is None else arguments.ps, "Chief": 1,
+            "PS": usual_ps if arguments.ps is None else arguments.ps, "Chief": 1,
             "Worker": 1 if arguments.workers is None else arguments.workers,
         }  # fmt: skip
         metadata["annotations"] = {f"{PREFIX}enabled": "true", **_annotations(arguments)}

@@ -20,7 +20,7 @@ from deeprec_ext.printable import printable
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.units import counted, format_bytes, format_scaling, format_seconds
 
-SUSPECTS_SHOWN = 5
+SUSPECTS_SHOWN, RING_SHOWN = 5, 8
 DATA_SHOWN = 4
 """Datasets with a line of their own: a script of many `fit` has several for each."""
 EVENTS_IN_NEED = 3
@@ -40,6 +40,7 @@ def render(
       rows: of roles and of slots, at most. Neither: all are shown.
     """
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
+    above += [Text(line, style=style, overflow="fold") for line, style in ring_lines(scene.status)]
     above += [_line(line) for line in data_lines(scene.status.data if scene.status else ())]
     above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]
     above += [Text(printable(line), style="red", overflow="fold") for line in suspect_lines(scene.status)]
@@ -141,6 +142,27 @@ class Progressing:
         grid = Table.grid(padding=(0, 2))
         grid.add_row(ProgressBar(total=1.0, completed=known.share, width=width), words)
         yield grid
+
+
+def ring_lines(status: pb2.StatusReply | None) -> list[tuple[str, str]]:
+    """Of a job without PS, with their styles: `ring  chief-0 → worker-0 → worker-1`, whom it waits for, who comes, leaves, was
+    lost."""
+    if status is None or not status.HasField("ring"):
+        return []
+    ring = status.ring
+    names = list(ring.members)
+    if len(names) > RING_SHOWN:
+        names[RING_SHOWN - 1 : -1] = [f"{len(names) - RING_SHOWN} more"]
+    nobody = "nobody sums any more" if status.step else "nobody has computed a first step yet"
+    found = [("ring  " + (" → ".join(names) or nobody), "")]
+    for what, style, roles in (
+        ("waits for", "yellow", ring.waits), ("comes", "cyan", ring.coming), ("leaves", "cyan", ring.leaving),
+        ("lost", "red", [one for one in ring.lost if one.name not in ring.members]),
+    ):  # fmt: skip
+        found += [(f"  {what} {one.name}: {one.why}", style) for one in roles[:SUSPECTS_SHOWN]]
+        if len(roles) > SUSPECTS_SHOWN:
+            found.append((f"  {what} {len(roles) - SUSPECTS_SHOWN} more", style))
+    return [(printable(line), style) for line, style in found]
 
 
 def suspect_lines(status: pb2.StatusReply | None) -> list[str]:

@@ -327,10 +327,11 @@ class Job:
             self._hurry.set()
         else:
             where = begins_at(self._plan.directory)
-            otherwise = f" (else {where})" if where else ""
-            self._display.say(
-                f"stopping, with a checkpoint where the chief trains{otherwise}; Ctrl-C again to stop at once"
-            )
+            if self._plan.limits.slots:
+                where = ", with a checkpoint where the chief trains" + (f" (else {where})" if where else "")
+            elif where:
+                where = f"; {where}"
+            self._display.say(f"stopping{where}; Ctrl-C again to stop at once")
             self._ending.set(Outcome(STOPPED, NAMES.get(name, name)))
 
     # ---------------------------------------------------------------------------------------------------- the end

@@ -1568,7 +1568,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices", "ring")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1598,6 +1598,7 @@ class StatusReply(_message.Message):
     DASHBOARD_FIELD_NUMBER: _ClassVar[int]
     AUTOSCALE_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    RING_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1620,7 +1621,32 @@ class StatusReply(_message.Message):
     dashboard: str
     autoscale: str
     notices: _containers.RepeatedCompositeFieldContainer[NoticeStatus]
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ...) -> None: ...
+    ring: RingStatus
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ..., ring: _Optional[_Union[RingStatus, _Mapping]] = ...) -> None: ...
+
+class RingStatus(_message.Message):
+    __slots__ = ("members", "waits", "coming", "leaving", "lost", "seconds")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    COMING_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[str]
+    waits: _containers.RepeatedCompositeFieldContainer[RingRole]
+    coming: _containers.RepeatedCompositeFieldContainer[RingRole]
+    leaving: _containers.RepeatedCompositeFieldContainer[RingRole]
+    lost: _containers.RepeatedCompositeFieldContainer[RingRole]
+    seconds: float
+    def __init__(self, members: _Optional[_Iterable[str]] = ..., waits: _Optional[_Iterable[_Union[RingRole, _Mapping]]] = ..., coming: _Optional[_Iterable[_Union[RingRole, _Mapping]]] = ..., leaving: _Optional[_Iterable[_Union[RingRole, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RingRole, _Mapping]]] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class RingRole(_message.Message):
+    __slots__ = ("name", "why")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    why: str
+    def __init__(self, name: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
     __slots__ = ("subjects", "metrics", "since", "until", "points")

@@ -76,8 +76,7 @@ class Page:
         self.world = World(self._workdir, **{"settings": settings, **self._spec})
         self.token = make_token(self._workdir)
         await self.world.start()
-        await self.world.until(lambda: bool(self.job.cluster.live and self.job.catalogue.variables), SECONDS)
-        await self.world.until(lambda: len(self.job.workers()) == 1 + self.world.spec.workers, SECONDS)
+        await self.world.training()
         await self.serve()
         self._reports = asyncio.ensure_future(self._report())
 

@@ -11,6 +11,7 @@ import pytest
 
 from deeprec_ext.autoscaler.history.estimates import Estimates, Figure, Like
 from deeprec_ext.autoscaler.observe.observed import Size
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.behaviour.browser import Browser, find
 from tests.behaviour.jobs import LONG, RealJob
 from tests.behaviour.pages import Page
@@ -295,6 +296,44 @@ def test_a_job_that_has_ended_is_said_to_have_ended_also_without_an_aimaster(bro
     browser.sees("#banner", "The job has finished.")
     page.do(page.unserve())
     browser.sees("#banner", "The job has ended.")
+
+
+@pytest.mark.parametrize("width, dark", [(1280, False), (390, True)])
+def test_a_job_without_ps_is_a_ring_that_newcomers_enter_and_the_lost_leave(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    directory = tmp_path / "job"
+    directory.mkdir()
+    browser.show(width, 900, dark=dark, mobile=width < 600)
+    with Page(directory, slots=0, ps=0, min_ps=0) as page:
+        browser.open(f"{page.url}#token={page.token}")
+        browser.counts("#ring .node.member", 2)
+        browser.counts("#ring .arc", 2)
+        assert "in step, without PS" in browser.text("#facts") and browser.text("#ps-label") == "In step"
+        of_ps = (
+            "['ps-column', 'slots-by', 'lane', 'scale'].filter((id) => document.getElementById(id).checkVisibility())"
+        )
+        assert browser.run(of_ps) == []
+        assert "whole model" in browser.text("#backup")
+        browser.sees("#access", "may scale")
+        assert browser.text("#scale-form select option") == "number of workers"
+        assert "rebalance" not in browser.run("document.getElementById('scale-form').textContent")
+        choose(browser, "#scale-form input[aria-label='Workers']", 2)
+        press(browser, "Scale")
+        browser.sees("#ring-told", "worker-1")
+        browser.counts("#ring .node.coming", 1)
+        page.do(page.world.agent("worker-1").say(ring=pb.Ring(address="worker-1:7")))
+        browser.counts("#ring .node.member", 3)
+        browser.counts("#ring .node.coming", 0)
+        page.do(page.world.backend.kill("worker-0"))
+        browser.counts("#ring .node.member", 2)
+        browser.sees("#ring-told", "killed by signal 9")
+        browser.run("document.querySelector('#ring .node.member').dispatchEvent(new MouseEvent('click'))")
+        browser.sees("#detail h2", "chief-0")
+        browser.picture(tmp_path / "ring.png")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run(CONTRAST) == [] and browser.run(UNNAMED) == []
+        only_ours(browser, page.url)
 
 
 @pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])

@@ -27,6 +27,7 @@ from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.main import parse as parse_command
 from deeprec_ext.launch.ports import free_port
 from deeprec_ext.options import JobSpec, read_specification, specification
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.cluster.kube import NAMESPACES, TFJOB, Operator, pods_of, set_phase, talk, until
 from tests.unit.aimaster.world import SETTINGS, FakeAgent, World
 from tests.unit.tfjob_manifests.building import MANIFESTS, kustomized
@@ -134,6 +135,8 @@ def job(name: str = "job", *, elastic: bool = True, **annotations: str) -> Manif
     for type_, count in (("PS", 2), ("Worker", 1)):
         specs[type_]["replicas"] = count
     specs["PS"]["restartPolicy"] = "Never"
+    if given.get(PREFIX + "strategy") == "allreduce":
+        del specs["PS"]
     return made
 
 
@@ -295,8 +298,8 @@ class Node(World):
     """The kubelet: what is pending runs, with an agent in it; an agent that leaves has exited 0; a pod that is gone takes its
     agent along. Stands where the world's backend stands for the agents."""
 
-    def __init__(self, directory: Path, api: Api, namespace: str) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, api: Api, namespace: str, **spec: object) -> None:
+        super().__init__(directory, **spec)
         self.backend = self  # type: ignore[assignment]
         self.api, self.namespace, self.directory = api, namespace, directory
         self.address = f"127.0.0.1:{free_port()}"
@@ -318,6 +321,9 @@ class Node(World):
                     with contextlib.suppress(ApiError):
                         await set_phase(self.api, self.namespace, name, "Running")
                         self.agents[role] = (pod["metadata"]["uid"], FakeAgent(self, role))
+            for role, (_, agent) in self.agents.items() if self.spec.sums else ():
+                if agent.call is not None and role not in {worker.name for worker in agent.view.workers}:
+                    await agent.say(ring=pb.Ring(address=f"{role}:2222"))
             await asyncio.sleep(0.1)
 
     def exit(self, role: str, code: int) -> None:
@@ -338,7 +344,8 @@ class Node(World):
         patient = SETTINGS.__class__(**{**vars(SETTINGS), "acquire_limit_seconds": 60, "release_limit_seconds": 20.0,
                                         "prepare_limit_seconds": 20, "pause_limit_seconds": 10.0, "lease_seconds": 20.0,
                                         "ps_heartbeat_limit_seconds": 30, "worker_heartbeat_limit_seconds": 30})  # fmt: skip
-        spec = JobSpec(ps=2, workers=1, slots=8, name="job", workdir=workdir, settings=patient, own_pods=False)
+        sizes = {name: getattr(self.spec, name) for name in ("ps", "min_ps", "slots", "workers")}
+        spec = JobSpec(**sizes, name="job", workdir=workdir, settings=patient, own_pods=False)
         api = Api.from_environment()  # of the AIMaster's own account
         return asyncio.ensure_future(self._serve(api, options, spec))
 
@@ -370,10 +377,10 @@ class Node(World):
 
 
 @contextlib.asynccontextmanager
-async def trained(api: Api, namespace: str, directory: Path) -> AsyncIterator[Node]:
+async def trained(api: Api, namespace: str, directory: Path, *, in_step: bool = False) -> AsyncIterator[Node]:
     """A job that trains, by an AIMaster in this process."""
-    await create(api, namespace, job())
-    node = Node(directory, api, namespace)
+    await create(api, namespace, job(**({"strategy": "allreduce"} if in_step else {})))
+    node = Node(directory, api, namespace, **({"ps": 0, "min_ps": 0, "slots": 0} if in_step else {}))
     tasks = [asyncio.ensure_future(Kubeflow(api, namespace).run()), asyncio.ensure_future(node.run())]
     try:
         yield node
@@ -420,5 +427,37 @@ def test_scaling_by_replicas_by_the_aimaster_and_by_hand_over_the_death_of_both(
             assert await serving == 0
             _, _, left = await node.sizes()
             assert left == {"job-chief-0", "job-ps-0", "job-ps-1", "job-worker-0"}, "Kubeflow's policy takes them"
+
+    play(scenario)
+
+
+def test_a_job_without_ps_is_prepared_scaled_and_ends(
+    operators: Any, play: Any, tmp_path: Path, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operators()
+
+    async def scenario(api: Api, namespace: str) -> None:
+        both = job("both", strategy="allreduce")
+        both["spec"]["tfReplicaSpecs"]["PS"] = job()["spec"]["tfReplicaSpecs"]["PS"]
+        async with trained(api, namespace, tmp_path, in_step=True) as node:
+            with pytest.raises(ApiError, match=r"strategy\]: is 'allreduce'; such a job has no PS: leave out .*PS"):
+                await api.create(TFJOBS, namespace, both)
+            await has_aimaster(api, namespace, "job")
+            own = await asyncio.to_thread(limited, kubeconfig, namespace, "job-aimaster", tmp_path)
+            monkeypatch.setenv("KUBECONFIG", own)
+            serving = node.aimaster()
+            await node.settled(scalings=0, Worker=1)
+            await node.scale(workers=3)
+            await node.settled(scalings=1, Worker=3)
+            members = ["chief-0", "worker-0", "worker-1", "worker-2"]
+
+            async def all_in_step() -> bool:
+                return list((await node.status()).ring.members) == members
+
+            await until(api, all_in_step, f"a ring of {members}")
+            await api.patch(TFJOBS, namespace, "job", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1}}}})
+            await node.settled(scalings=2, Worker=1)
+            node.exit("chief-0", 0)
+            assert await serving == 0
 
     play(scenario)

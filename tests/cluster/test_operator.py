@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deeprec_ext.options import read_specification
 from tests.cluster.kube import LIMIT_SECONDS, TFJOB, conditions_of, pods_of, services_of, set_phase, until  # fmt: skip
 from tfjob.api.client import Api, NotFoundError
 from tfjob.model.kinds import EVENTS, LEASES, PODS, TFJOBS, Manifest
@@ -248,3 +249,27 @@ def test_a_job_that_is_deleted_takes_its_pods_along(operators: Any, play: Callab
 
 
 assert LIMIT_SECONDS < 300  # pytest's own limit must not come first
+
+
+def test_a_job_without_ps_gets_its_aimaster_and_one_with_both_is_told_what_to_leave_out(
+    operators: Any, play: Callable[[Conversation], None]
+) -> None:
+    operators("--image", "deeprec-ext:test")
+
+    async def scenario(api: Api, namespace: str) -> None:
+        prefix = "aimaster.deeprec.io/"
+        for name, replicas in (("ring", {"Chief": 1, "Worker": 2}), ("both", {"PS": 1, "Worker": 2})):
+            made = job(name, **replicas)
+            made["metadata"]["annotations"] = {prefix + "enabled": "true", prefix + "strategy": "allreduce"}
+            await api.create(TFJOBS, namespace, made)
+        pods = await has_pods(api, namespace, "ring", "ring-aimaster")
+        (given,) = pods["ring-aimaster"]["spec"]["containers"][0]["env"]
+        spec = read_specification(given["value"])
+        assert spec.sums and (spec.ps, spec.slots, spec.workers, spec.max_workers) == (0, 0, 2, 4)
+        failed = await has_condition(api, namespace, "both", "Failed")
+        assert failed["reason"] == "TFJobFailedValidation"
+        assert "[aimaster.deeprec.io/strategy]: is 'allreduce'; such a job has no PS: leave out" in failed["message"]
+        await set_phase(api, namespace, "ring-aimaster", "Succeeded", exit_code=0, container="aimaster")
+        await has_condition(api, namespace, "ring", "Succeeded")
+
+    play(scenario)

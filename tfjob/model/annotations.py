@@ -50,6 +50,9 @@ TEXT_MAX = 1024
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
+OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory", "backup")
+"""Of no use in a job without PS."""
+
 _AMOUNTS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
     "cores": (parse_cores, CORES_MAX, f"{CORES_MAX} cores"),
     "bytes": (parse_bytes, BYTES_MAX, "1 EiB"),
@@ -106,12 +109,15 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     given = _Given(job)
     if not given.boolean("enabled") and not is_elastic(job):
         return None, given.warnings()
-    _check_job(job)
+    sums = given.said("strategy") == "allreduce"
+    _check_job(job, sums)
+    if sums:
+        _check_without_ps(job, given)
     layout = layout_called(given.said("layout") or "auto")
     claim = given.text("state-volume")
     if claim and not _CLAIM.fullmatch(claim):
         raise given.error("state-volume", "must be the name of a PersistentVolumeClaim")
-    limits = _limits(job, given)
+    limits = _limits(job, given, sums)
     _check_name(job, limits)
     amounts = {row.name: given.value(row) for row in rows(Sizes) if row.annotation and row.unit in ("cores", "bytes")}
     found = Elastic(
@@ -152,10 +158,13 @@ def started_with(job: TFJob) -> str:
 # ---------------------------------------------------------------------------------------------------- rules
 
 
-def _check_job(job: TFJob) -> None:
-    if not job.replicas(names.PS):
+def _check_job(job: TFJob, sums: bool) -> None:
+    if not sums and not job.replicas(names.PS):
         where = job.specs[names.PS].path + ".replicas" if names.PS in job.specs else "spec.tfReplicaSpecs"
-        raise InvalidError(where, "an elastic job needs at least 1 PS: the model lives there")
+        allreduce = f'{names.ANNOTATION_PREFIX}strategy: "allreduce"'
+        raise InvalidError(
+            where, f"an elastic job needs at least 1 PS: the model lives there; or annotate it with {allreduce}"
+        )
     if not job.chief and not job.replicas(names.WORKER):
         raise InvalidError("spec.tfReplicaSpecs", "an elastic job needs a Chief, a Master, or at least 1 Worker")
     if job.replicas(names.EVALUATOR) > 1:
@@ -168,11 +177,32 @@ def _check_job(job: TFJob) -> None:
         )
 
 
+def _check_without_ps(job: TFJob, given: _Given) -> None:
+    """Of a job whose chief and workers sum what they have."""
+    if names.PS in job.specs:
+        raise given.error(
+            "strategy",
+            f"such a job has no PS: leave out {job.specs[names.PS].path}, or this annotation to train with PS",
+        )
+    if names.EVALUATOR in job.specs:
+        raise given.error(
+            "strategy",
+            f"an evaluator has no part in sums: leave out {job.specs[names.EVALUATOR].path}, and evaluate in the script",
+        )
+    for key in OF_PS:
+        if given.text(key):
+            raise given.error(key, "a job with strategy allreduce has no PS; leave this annotation out")
+    if given.boolean("autoscale"):
+        raise given.error(
+            "autoscale", "the autoscaler was not tried with strategy allreduce in pods yet; scale by hand"
+        )
+
+
 def _check_name(job: TFJob, limits: Sizes) -> None:
     """The pods to come have names, too."""
     workers = limits.max_workers + (not job.chief)
     longest = max(
-        names.aimaster_name(job.name), names.pod_name(job.name, names.PS, limits.max_ps - 1),
+        names.aimaster_name(job.name), names.pod_name(job.name, names.PS, max(0, limits.max_ps - 1)),
         names.pod_name(job.name, names.WORKER, max(0, workers - 1)), key=len,
     )  # fmt: skip
     if len(longest) > names.NAME_MAX:
@@ -181,13 +211,11 @@ def _check_name(job: TFJob, limits: Sizes) -> None:
         )
 
 
-def _limits(job: TFJob, given: _Given) -> Sizes:
+def _limits(job: TFJob, given: _Given, sums: bool) -> Sizes:
     """As the AIMaster counts."""
     beside = 0 if job.chief else 1  # worker 0 is the chief
     first, now = sizes(job, names.STARTED_WITH_ANNOTATION), sizes(job, names.SCALED_TO_ANNOTATION)
-    ps, workers = now[names.PS], now.get(names.WORKER, beside)
-    slots = given.whole("slots", least=1, most=SLOTS_MAX)
-    max_ps, slots = filled_in(first[names.PS], first[names.PS], given.whole("max-ps", least=1), slots)
+    workers = now.get(names.WORKER, beside)
     max_workers = given.whole("max-workers", least=beside)
     if names.WORKER not in job.specs:
         if max_workers:
@@ -197,15 +225,24 @@ def _limits(job: TFJob, given: _Given) -> Sizes:
         max_workers = 0
     elif max_workers is None:
         max_workers = max(first[names.WORKER], DEFAULT_MAX + beside)
-    min_ps, min_workers = given.whole("min-ps", least=1) or 1, given.whole("min-workers", least=beside) or beside
-    if slots < max_ps:
-        raise given.error("slots", f"max-ps is {max_ps}, and a PS needs at least one slot; raise slots or lower max-ps")
-    _check_range(job, given, names.PS, "ps", min_ps, ps, max_ps)
+    min_workers = given.whole("min-workers", least=beside) or beside
+    ps, slots, min_ps, max_ps = (0, 0, 0, 0) if sums else _limits_of_ps(job, given, first[names.PS], now[names.PS])
     _check_range(job, given, names.WORKER, "workers", min_workers, workers, max_workers)
     return Sizes(
         ps, workers - beside, slots, min_ps, max_ps, min_workers - beside, max_workers - beside,
         evaluator=job.replicas(names.EVALUATOR) > 0,
     )  # fmt: skip
+
+
+def _limits_of_ps(job: TFJob, given: _Given, first: int, now: int) -> tuple[int, int, int, int]:
+    """PS, slots, fewest and most PS."""
+    slots = given.whole("slots", least=1, most=SLOTS_MAX)
+    max_ps, slots = filled_in(first, first, given.whole("max-ps", least=1), slots)
+    min_ps = given.whole("min-ps", least=1) or 1
+    if slots < max_ps:
+        raise given.error("slots", f"max-ps is {max_ps}, and a PS needs at least one slot; raise slots or lower max-ps")
+    _check_range(job, given, names.PS, "ps", min_ps, now, max_ps)
+    return now, slots, min_ps, max_ps
 
 
 def _check_range(job: TFJob, given: _Given, type_: str, name: str, least: int, count: int, most: int) -> None:

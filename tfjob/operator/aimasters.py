@@ -52,7 +52,7 @@ class AIMasters:
 
     async def _follow(self, job: TFJob, elastic: Elastic) -> None:
         """The budget as it has to be for so many PS; nothing is written where it is that already."""
-        if self._options.budgets and await self._has_budgets():
+        if elastic.ps and self._options.budgets and await self._has_budgets():
             wanted = aimaster.budget(job, elastic.ps)
             found = await self._create(job, wanted)
             least = wanted["spec"]["minAvailable"]

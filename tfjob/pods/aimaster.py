@@ -81,7 +81,7 @@ def manifests(job: TFJob, elastic: Elastic, files: Mapping[str, bytes], options:
             protection.training_policy(job.name, _metadata(job, job.name), _open_ports(job), elastic.reachable_from),
             protection.aimaster_policy(job.name, _metadata(job, name), labels(job.name), elastic.reachable_from),
         ]
-    if options.budgets:
+    if options.budgets and elastic.ps:
         found.append(budget(job, elastic.ps))
     found += [service(job), pod(job, elastic, options)]
     if not options.operator:

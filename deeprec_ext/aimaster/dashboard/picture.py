@@ -19,6 +19,8 @@ from deeprec_ext.units import once
 ROLES_MAX = 2_000
 """Roles in one message; further ones are counted only."""
 METRICS_MAX = 30
+RING_TOLD_MAX = 50
+"""Of those whom a ring waits for, who come, leave, or were lost."""
 SILENT_SECONDS = 2.0
 """Heartbeats that are younger are not worth a digit."""
 
@@ -113,6 +115,7 @@ def picture(
         "limits": {name: list(pair) for name, pair in limits.items()},
         **tables,
         "slots": _slots(status, ps),
+        "ring": _ring(status.ring) if status.HasField("ring") else None,
         "moving": _moving(running),
         "scaling": scaling_dict(running) if running is not None else None,
         "queued": queued,
@@ -204,6 +207,15 @@ def _slots(status: pb.StatusReply, ps: Sequence[pb.RoleStatus]) -> dict[str, Any
         "bytes": _column([one.bytes / KILO for one in loads]),
         **columns,
     }
+
+
+def _ring(ring: pb.RingStatus) -> dict[str, Any]:
+    """Of a job without PS; roles with what is to be said of them."""
+    told = {"waits": ring.waits, "coming": ring.coming, "leaving": ring.leaving, "lost": ring.lost}
+    return {
+        "members": list(ring.members[:ROLES_MAX]), "count": len(ring.members), "seconds": number(ring.seconds),
+        **{name: [[one.name, one.why] for one in roles[:RING_TOLD_MAX]] for name, roles in told.items()},
+    }  # fmt: skip
 
 
 def _moving(running: Scaling | None) -> list[int]:

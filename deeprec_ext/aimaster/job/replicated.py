@@ -39,9 +39,11 @@ SCALINGS_KEPT, FAILURES_KEPT = 200, 200
 
 JOB, CATALOGUE = "job", "catalogue"
 _NOT_KEPT = (
-    "catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt", TRANSACTIONS,
+    "catalogues_told", "cluster", "aimaster_incarnation", "ledger_lease", "ledger_history", "rebuilt", "ring_secret",
+    TRANSACTIONS,
 )  # fmt: skip
-"""Agents know these better, or they mean nothing to another AIMaster. The last one changes with every sample of Gazer."""
+"""Agents know these better, or they mean nothing to another AIMaster, or nobody is to read them where copies lie (the secret of
+rings: the next one makes another). The last one changes with every sample of Gazer."""
 
 _PACKED_BYTES_MAX = 64 << 20
 

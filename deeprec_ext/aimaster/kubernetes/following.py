@@ -77,8 +77,9 @@ def _noted(text: str) -> dict[str, int]:
 
 
 def status_line(state: str, sizes: Mapping[str, int], step: int, examples_per_second: float, why: str = "") -> str:
-    """`PS 3, workers 2, step 1200, 350 examples/s`; other states than training first, with what they wait for."""
-    parts = [f"PS {sizes.get('PS', 0)}", f"workers {sizes.get('Worker', 0)}", f"step {step}"]
+    """`PS 3, workers 2, step 1200, 350 examples/s`; other states than training first, with what they wait for. Of a job without
+    PS `sizes` has none."""
+    parts = [f"PS {sizes['PS']}" if "PS" in sizes else "in step", f"workers {sizes.get('Worker', 0)}", f"step {step}"]
     if examples_per_second:
         parts.append(
             f"{examples_per_second:.3g} examples/s"
@@ -223,7 +224,8 @@ class Follower:
 
     def sizes(self) -> dict[str, int]:
         """What there is to be; who has ended by itself is one of them."""
-        return {names.PS: self._count(pb.PS), names.WORKER: self._count(pb.WORKER) + self._chiefs(names.WORKER)}
+        ps = {} if self._job.spec.sums else {names.PS: self._count(pb.PS)}
+        return {**ps, names.WORKER: self._count(pb.WORKER) + self._chiefs(names.WORKER)}
 
     def _count(self, role: pb.Role) -> int:
         """Beside Kubeflow up to the highest index: it would delete that one, and not the one that is missing in between."""

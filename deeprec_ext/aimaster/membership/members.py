@@ -31,6 +31,9 @@ stopped, or has no such timer."""
 WORKING_PERCENT, WORKED_SECONDS = 20.0, 60.0
 """Of a core, in one interval between heartbeats: who has used so much within so long works on something."""
 
+CPU_BEATS = 0.5
+"""Of two heartbeats that come sooner, one at a step and one that is due, nobody knows how busy the time between them was."""
+
 OF_EVERY_PROCESS = ("rss_bytes", "cpu_seconds", "crowd", "late_seconds", "epoch")
 """What a heartbeat tells of a process that does not train."""
 
@@ -238,7 +241,7 @@ class Members:
 
     def beat(self, member: Member, heartbeat: pb.Heartbeat) -> None:
         now = self._clock.monotonic()
-        if member.heartbeat_at is not None and now > member.heartbeat_at:
+        if member.heartbeat_at is not None and now - member.heartbeat_at > CPU_BEATS * self._settings.heartbeat_seconds:
             used = heartbeat.cpu_seconds - member.heartbeat.cpu_seconds
             member.cpu_percent = max(0.0, 100 * used / (now - member.heartbeat_at))
             if member.cpu_percent >= WORKING_PERCENT:

@@ -8,6 +8,7 @@ from deeprec_ext.aimaster.core.records import RoleRecord
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
+from deeprec_ext.aimaster.reporting.ring import ring
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.decoding import alike
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -66,6 +67,7 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
     sizes = slot_bytes(job.catalogue.variables, job.spec.slots)
     trainers = job.members.trainers().values()
     gone = ("exited", "failed")
+    drained = scalings.running.scaling.drained if scalings.running is not None else ()
     records = sorted(job.members.records.values(), key=lambda record: (record.role, record.index))
     shown = [record for record in records if record.wanted or record.state not in gone]
     backup = pb.BackupStatus()
@@ -93,5 +95,6 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         slot_load=_slot_load(job, sizes),
         dashboard=job.dashboard,
         notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
+        ring=ring(job, drained) if job.spec.sums else None,
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

@@ -123,7 +123,7 @@ def summarize(
             for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})
         },
         "estimator": {**_estimator(directory), **_foretold(store, directory, status, seconds)},
-        **resuming.told(store),
+        **resuming.told(store, directory),
     }
 
 

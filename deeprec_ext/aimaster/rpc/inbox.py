@@ -285,7 +285,8 @@ class Inbox:
         said, _ = self._refused.get(name, (None, ""))
         if member.role != pb.CHIEF and (said is None or said == member.pod_pid):
             self._refused[name] = member.pod_pid, reason
-            job.suspects.note(member, f"it refuses what others do not: {reason}")
+            if job.members.trained - {name}:  # else all may be about to say it
+                job.suspects.note(member, f"it refuses what others do not: {reason}")
             return False
         job.end("failed", reason)
         return True

@@ -93,6 +93,7 @@ class JobState:
         self._published: object = None
         self._ring_lost, self._rings_lost = False, 0  # of the present view; one soon after the other
         self._ring_since = -RING_LIVED_SECONDS  # monotonic: of the present view
+        self._ring_members: tuple[str, ...] = ()  # of the present view
         self._has_model: frozenset[str] = frozenset()  # incarnations of the last view that had any
         self._publishing: asyncio.Task[None] | None = None
         if store.get("started") is None:
@@ -217,7 +218,9 @@ class JobState:
         view = self.view()
         self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
         self._published, self._ring_lost, self._ring_since = self._membership(), False, self.clock.monotonic()
-        if self.spec.sums and view.workers:
+        if self.spec.sums:
+            self._ring_members = tuple(worker.name for worker in view.workers)
+        if self._ring_members:
             self._tell_new_model({worker.incarnation for worker in view.workers})
         message = pb.MasterMessage(aimaster_incarnation=self.incarnation, publish=pb.Publish(view=view))
         wire = message.SerializeToString()  # once, not once per agent
@@ -240,6 +243,17 @@ class JobState:
 
     def _membership(self) -> object:
         return [(worker.name, worker.incarnation, worker.address) for worker in self.workers()]
+
+    @property
+    def ring_members(self) -> tuple[str, ...]:
+        """Names of a job without PS, in the order in which they sum: of the view that was published last; before this AIMaster
+        has published one, of that to come."""
+        return self._ring_members or tuple(worker.name for worker in self.workers())
+
+    @property
+    def ring_seconds(self) -> float:
+        """Since it was; 0: this AIMaster has published none."""
+        return self.clock.monotonic() - self._ring_since if self._ring_members else 0.0
 
     def ring_lost(self) -> None:
         """That of the present view: another view will come, with others or the same."""

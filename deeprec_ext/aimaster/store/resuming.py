@@ -6,6 +6,7 @@ A resumed run begins at the last checkpoint, never by itself at a disk backup; a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from deeprec_ext.units import format_seconds
@@ -13,6 +14,9 @@ from deeprec_ext.units import format_seconds
 CHECKPOINT, DISK, RESUMED = "checkpoint", "disk_cut", "resumed"
 """Keys of the store: the last checkpoint and the last sealed cut (`step`; `time`, Unix seconds, None: made before this job);
 what the first model of this run was restored from."""
+
+KEPT, KEPT_FILES = "kept", "model/*.npz"
+"""Of a job without PS: when its chief has kept the model (`time`; None: not yet), and as what in the run directory."""
 
 _LINE_MAX = 200
 
@@ -51,9 +55,12 @@ def restored(store: Keys, step: int, source: str) -> int:
     return 0
 
 
-def told(store: Keys) -> dict[str, Any]:
-    """For summary.json: `resume`, and `resumed` of a run that was."""
+def told(store: Keys, directory: Path | None) -> dict[str, Any]:
+    """For summary.json: `resume`, and `resumed` of a run that was. Args: directory: of the run, where it is known."""
     found: dict[str, Any] = {"resume": {key: _moment(store.get(key)) or None for key in (CHECKPOINT, DISK)}}
+    if store.get("slots") == 0:
+        times = [file.stat().st_mtime for file in directory.glob(KEPT_FILES)] if directory is not None else []
+        found["resume"][KEPT] = {"time": max(times)} if times else None
     again = store.get(RESUMED)
     if isinstance(again, dict) and isinstance(again.get("step"), int):
         found["resumed"] = again
@@ -67,6 +74,11 @@ def _moment(value: Any) -> Mapping[str, Any]:
 def begins(resume: Mapping[str, Any], now: float) -> str:
     """`--resume begins at step 150, of the checkpoint of 2:03 ago`. Args: resume: as in summary.json; now: Unix seconds."""
     saved, cut = _moment(resume.get(CHECKPOINT)), _moment(resume.get(DISK))
+    if KEPT in resume and not saved and not cut:
+        kept = resume[KEPT]
+        if not isinstance(kept, dict):
+            return "--resume begins with the model that the script makes or restores: the chief has kept none yet"
+        return f"--resume begins with {_ago('the copy of the model', kept, now)} that the chief has kept"
     if saved.get("step"):
         line = f"--resume begins at step {saved['step']:,}, of {_ago('the checkpoint', saved, now)}"
     else:

@@ -55,6 +55,8 @@ def with_estimate(one: Document, script: str | None, history: str | None, certif
 def _plan(one: Document, script: str | None, history: str | None, certificates: Path | None) -> RunPlan:
     if one.elastic is None:
         raise UsageError("it is not elastic")
+    if not one.elastic.slots:
+        raise UsageError("it has no PS (strategy allreduce): nothing is known of what such jobs need")
     words = shlex.split(script) if script else command_of(one.job)
     if not words:
         raise UsageError("its chief runs what its image says; say how it is run here: --script 'python train.py'")

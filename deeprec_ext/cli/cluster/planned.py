@@ -83,10 +83,12 @@ def lines(plan: dict[str, Any]) -> list[str]:
         }
         return found + [f"  cluster in {VARIABLE}: {text}" for text in sorted(clusters)]
     limits, settings = plan["limits"], plan["settings"]
+    ps = f"{limits['ps']} PS ({limits['min_ps']} to {limits['max_ps']})" if limits["slots"] else "in step, without PS"
     found = [
-        f"{job}: elastic, {limits['ps']} PS ({limits['min_ps']} to {limits['max_ps']}), "
-        f"{counted(limits['workers'], 'worker')} beside the chief ({limits['min_workers']} to {limits['max_workers']}), "
-        f"{limits['slots']} slots" + ("" if plan["operator"] else "; without an operator")
+        f"{job}: elastic, {ps}, "
+        f"{counted(limits['workers'], 'worker')} beside the chief ({limits['min_workers']} to {limits['max_workers']})"
+        + (f", {limits['slots']} slots" if limits["slots"] else "")
+        + ("" if plan["operator"] else "; without an operator")
     ]
     found += [f"  {_line(pod)}, {pod['role']}" for pod in plan["pods"]]
     found += [f"  estimate: {plan['estimate']}"] if plan["estimate"] else []

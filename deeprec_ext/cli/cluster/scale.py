@@ -77,6 +77,8 @@ def wanted(found: Found, arguments: argparse.Namespace) -> dict[str, int]:
     ):
         if count is None:
             continue
+        if type_ == names.PS and not elastic.slots:
+            raise UsageError(f"TFJob {job.name} has no PS (strategy allreduce): ask for workers")
         if type_ not in job.specs:
             raise UsageError(
                 f"TFJob {job.name} has no {type_}: name it in tfReplicaSpecs (replicas may be 0) to have some"

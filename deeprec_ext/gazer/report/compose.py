@@ -12,9 +12,10 @@ from deeprec_ext.gazer.report.story import ENDED, Story
 def compose(story: Story) -> Document:
     case = Case(story)
     sections = [
-        findings(find(case)), running.what_ran(case), running.throughput(case), running.steps(case), cluster.balance(case),
-        cluster.work(case), cluster.resources(case), happened.scalings(case), happened.failures(case),
-        happened.decisions(case), happened.data(case), happened.backups(case), happened.warnings(case), happened.logs(case),
+        findings(find(case)), running.what_ran(case), running.throughput(case), running.steps(case),
+        *((cluster.balance(case), cluster.work(case)) if not story.in_step else ()), cluster.resources(case),
+        happened.scalings(case), happened.failures(case), happened.decisions(case), happened.data(case), happened.backups(case),
+        happened.warnings(case), happened.logs(case),
     ]  # fmt: skip
     state = (story.status or "ended") if story.state == ENDED else story.state
     return Document(

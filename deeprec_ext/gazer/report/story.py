@@ -211,5 +211,10 @@ class Story:
         return max(0.0, self.ended - self.began)
 
     @property
+    def in_step(self) -> bool:
+        """A job without PS."""
+        return self.limits.get("slots") == 0
+
+    @property
     def slots(self) -> int:
         return len(self.placements[-1].owners) if self.placements else 0

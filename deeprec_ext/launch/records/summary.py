@@ -84,6 +84,6 @@ def begins_at(directory: RunDirectory) -> str:
     """From where a resumed run would begin, in one line; empty if the store does not tell at present."""
     try:
         with contextlib.closing(Store(directory.store, read_only=True)) as store:
-            return resuming.begins(resuming.told(store)["resume"], time.time())
+            return resuming.begins(resuming.told(store, directory.path)["resume"], time.time())
     except (DeepRecError, OSError, ValueError, sqlite3.Error):
         return ""

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from deeprec_ext.cli.ending import final_line, print_body, scaling_row
 from deeprec_ext.cli.roles import slots_text
-from deeprec_ext.cli.table import describe_scaling, plain_line, render
+from deeprec_ext.cli.table import describe_scaling, plain_line, render, ring_lines
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.script import Progress
@@ -56,6 +56,34 @@ def test_the_table_shows_job_scaling_progress_and_roles_in_order():
     chief = next(line for line in text.splitlines() if "chief-0" in line)
     assert chief.split() == ["chief-0", "running", "12", "1,200", "50.5", "6,400", "500", "MB", "87"]
     assert text.rstrip().endswith("14:00:00 registered ps-10")
+
+
+def in_step(**ring) -> pb2.StatusReply:
+    told = {name: [pb2.RingRole(name=who, why=why)] for name, (who, why) in ring.items()}
+    reply = pb2.StatusReply(job="demo", state="training", epoch=7, step=12, steps_per_second=4)
+    reply.ring.CopyFrom(pb2.RingStatus(members=["chief-0", "worker-0", "worker-1"], **told))
+    for name in reply.ring.members:
+        reply.roles.add(name=name, role=pb2.WORKER, state="running", pid=12, heartbeat=pb2.Heartbeat(step=12))
+    return reply
+
+
+def test_a_job_without_ps_has_a_ring_and_neither_slots_nor_their_column():
+    reply = in_step(waits=("worker-1", "silent for 2.0 s"), coming=("worker-2", "it starts"),
+                    leaving=("worker-3", "it ends"), lost=("worker-2", "hung, 9.0 s ago; not back yet"))  # fmt: skip
+    text = text_of(render(scene(reply), slots=True))
+    assert "view 7  in step" in text and "ring  chief-0 → worker-0 → worker-1" in text and "slot" not in text
+    for line in ("waits for worker-1: silent for 2.0 s", "comes worker-2: it starts", "leaves worker-3: it ends",
+                 "lost worker-2: hung, 9.0 s ago; not back yet"):  # fmt: skip
+        assert line in text
+    text = text_of(render(scene(in_step(lost=("worker-0", "hung, 9.0 s ago; back after 3.0 s")))))
+    assert "lost" not in text, "it is back"
+    reply = in_step()
+    reply.ring.members.extend(f"worker-{number}" for number in range(2, 99))
+    assert "worker-4 → worker-5 → 92 more → worker-98" in text_of(ring_of(reply))
+
+
+def ring_of(reply: pb2.StatusReply) -> str:
+    return "\n".join(line for line, _ in ring_lines(reply))
 
 
 def test_before_the_first_answer_there_is_a_picture_too():

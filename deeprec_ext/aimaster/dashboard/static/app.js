@@ -8,6 +8,7 @@ import { Detail } from "./detail.js";
 import { Events } from "./events.js";
 import { Logs } from "./logs.js";
 import { OverTime } from "./overtime.js";
+import { Ring } from "./ring.js";
 import { Roles } from "./roles.js";
 import { Topology } from "./topology.js";
 import { decode } from "./message.js";
@@ -17,7 +18,11 @@ const SILENT_MS = 15000, AGAIN_MS = [500, 1000, 2000, 4000], HIDDEN_MS = 10000, 
 const ENDED = ["finished", "failed", "finishing"];
 
 const token = takeToken();
-const detail = new Detail((subject) => topology.mark(subject));
+const detail = new Detail((subject) => {
+  topology.mark(subject);
+  ring.mark(subject);
+});
+const ring = new Ring((subject) => detail.open(subject));
 const topology = new Topology((subject) => detail.open(subject));
 const roles = new Roles((subject) => {
   detail.open(subject);
@@ -40,16 +45,17 @@ function show(message) {
   panels.stepper(live);
   panels.vitals(live);
   panels.data(live.data);
-  panels.backup(live.backup, live.slots.owner.length);
+  panels.backup(live);
   panels.metrics(live.job.metrics);
   topology.update(live);
+  ring.update(live);
   roles.update(live);
   overTime.update(live);
   detail.update(live);
   control.update(live);
   logs.update(["aimaster", ...[...live.ps, ...live.trainers, ...live.others].map((one) => one.name)]);
   events.update(live.event).catch(report);
-  if (live.time - edgesAt > EDGES_SECONDS && !document.hidden) {
+  if (!live.ring && live.time - edgesAt > EDGES_SECONDS && !document.hidden) {
     edgesAt = live.time;
     get("api/edges").then(({ edges }) => topology.setEdges(edges)).catch(report);
   }

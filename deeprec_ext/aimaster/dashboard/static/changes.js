@@ -31,7 +31,7 @@ export class Changes {
       { id: "slots", title: "slots", number: true, sort: (row) => row.slots, show: (row) => row.slots || "" },
       { id: "seconds", title: "took", number: true, sort: (row) => row.seconds, show: (row) => (row.seconds ? f.seconds(row.seconds) : "") },
       { id: "reason", title: "why", show: (row, cell) => { cell.className = "wrap"; return [row.decision > 0 ? `decision ${row.decision}` : row.asked, row.outcome && row.outcome !== "committed" ? row.reason : ""].filter(Boolean).join(" – "); } },
-    ], { ...newest, empty: "Nothing has been scaled yet: deeprec-ext scale DIR --ps 4, or the autoscaler.", label: "Scalings" });
+    ], { ...newest, empty: "Nothing has been scaled yet: deeprec-ext scale DIR --workers 4, or the autoscaler.", label: "Scalings" });
     this.failures = new Table($("failure-table"), [
       { id: "id", title: "#", number: true, sort: (row) => row.id, show: (row) => row.id },
       { id: "time", title: "when", show: (row) => when(row.died) },

@@ -29,7 +29,8 @@ export class Control {
       [["size", "number of PS and workers"], ["rebalance", "rebalance the slots"], ["replace", "replace a process"]].map(([value, title]) => h("option", { value }, title)));
     this.numbers = Object.fromEntries([["ps", "PS"], ["workers", "Workers"]].map(([kind, title]) =>
       [kind, h("input", { type: "number", min: 0, step: 1, "aria-label": title, required: true })]));
-    this.size = h("span", {}, "PS ", this.numbers.ps, " workers ", this.numbers.workers);
+    this.ps = h("span", {}, "PS ", this.numbers.ps, " ");
+    this.size = h("span", {}, this.ps, "workers ", this.numbers.workers);
     this.role = h("select", { "aria-label": "Which process" });
     this.reason = h("input", { type: "text", maxlength: 200, placeholder: "reason (optional)", "aria-label": "Reason" });
     this.preview = h("button", { type: "button", onclick: () => this.ask(true) }, "Preview");
@@ -61,6 +62,11 @@ export class Control {
     this.shape();
   }
 
+  /** The inputs of what this job has. */
+  sizes() {
+    return Object.entries(this.numbers).filter(([name]) => name !== "ps" || !this.live.ring);
+  }
+
   /** What the job has now. */
   counts() {
     return { ps: this.live.counts.ps, workers: this.live.trainers.filter((one) => one.name.startsWith("worker-")).length };
@@ -72,7 +78,8 @@ export class Control {
     this.role.hidden = kind !== "replace";
     text(this.go, { rebalance: "Rebalance", replace: "Replace" }[kind] || "Scale");
     if (!this.live) return;
-    for (const [name, number] of Object.entries(this.numbers)) {
+    this.ps.hidden = Boolean(this.live.ring);
+    for (const [name, number] of this.sizes()) {
       const [low, high] = this.live.limits[name];
       attribute(number, "min", low);
       attribute(number, "max", high);
@@ -84,7 +91,7 @@ export class Control {
   /** A number that nobody has changed, or that the job has come to, shows what there is. */
   follow() {
     const now = this.counts();
-    for (const [name, number] of Object.entries(this.numbers)) {
+    for (const [name, number] of this.sizes()) {
       if (number.value === number.defaultValue) number.value = now[name];
       if (Number(number.value) === now[name]) number.defaultValue = now[name];
     }
@@ -93,7 +100,7 @@ export class Control {
   /** The numbers that are other than what there is; both where none is. */
   wanted() {
     const now = this.counts();
-    const all = Object.entries(this.numbers).map(([name, number]) => [name, Number(number.value)]);
+    const all = this.sizes().map(([name, number]) => [name, Number(number.value)]);
     const changed = all.filter(([name, value]) => value !== now[name]);
     return Object.fromEntries(changed.length ? changed : all);
   }
@@ -110,6 +117,11 @@ export class Control {
     }
     this.go.disabled = this.preview.disabled = ["finished", "failed", "finishing"].includes(live.job.state);
     this.follow();
+    if (first && live.ring) {
+      this.numbers.ps.disabled = true;
+      this.kind.querySelector('[value="rebalance"]').remove();
+      text(this.kind.querySelector('[value="size"]'), "number of workers");
+    }
     if (first) this.shape();
   }
 

@@ -6,7 +6,7 @@ import * as f from "./format.js";
 const KINDS = { "": "all", scaling: "scalings", failure: "failures", warning: "warnings", data: "data", backup: "backups" };
 const TYPES = [
   [/^(scaling|pause|view_formed)/, "scaling"],
-  [/^(failure|recovered|promoted|fetched|silent|trouble|ps_replaced|restored|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
+  [/^(failure|recovered|ring_lost|promoted|fetched|silent|trouble|ps_replaced|restored|refusal|job_failed|exited|aimaster_restarted)/, "failure"],
   [/^(warning|notice|unused_ps)/, "warning"],
   [/^(dataset|ledger|leases|set_aside|records_skipped)/, "data"],
   [/^(peer_backup|disk|marks)/, "backup"],

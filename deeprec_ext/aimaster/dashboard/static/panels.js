@@ -8,12 +8,12 @@ const STATES = ["ACQUIRE", "PREPARE", "PAUSE", "FINAL_COPY", "COMMIT", "RELEASE"
 const WORKER_STATES = ["ACQUIRE", "COMMIT", "RELEASE"];
 const recent = [];
 
-export function header({ job, slots, time }) {
+export function header({ job, slots, ring, time }) {
   text($("job"), job.name || "…");
   document.title = `${job.name}: ${job.state}`;
   text($("state"), job.state);
   $("state").className = `pill ${LOOKS[job.state] || ""}`;
-  const facts = [`view ${f.count(job.epoch)}`, f.plural(slots.owner.length, "slot"), `running for ${f.clockwork(job.seconds)}`];
+  const facts = [`view ${f.count(job.epoch)}`, ring ? "in step, without PS" : f.plural(slots.owner.length, "slot"), `running for ${f.clockwork(job.seconds)}`];
   if (job.aimaster > 1) facts.push(`AIMaster ${job.aimaster}`);
   text($("facts"), facts.join(" · "));
   attribute($("facts"), "title", `as of ${new Date(1000 * time).toLocaleString()}`);
@@ -30,23 +30,24 @@ export function banner(look, title, words) {
   }
 }
 
-/** What trains beside the PS, with the one line to change. */
-function noticeBanner(notices) {
+/** What trains beside the PS, or by itself, with the one line to change. */
+function noticeBanner(notices, ring) {
   const wrong = notices.filter((one) => !one.mended);
   const words = (wrong.length ? wrong : notices).map((one) => ` ${one.roles.join(", ")}: ${one.text}${one.remedy ? `: ${one.remedy}` : ""}.`).join("");
-  banner(wrong.length ? "bad" : "busy", wrong.length ? "Not all of it trains on the PS." : "Taken care of.", words);
+  banner(wrong.length ? "bad" : "busy", wrong.length ? (ring ? "Not all of it is as in one process." : "Not all of it trains on the PS.") : "Taken care of.", words);
 }
 
-export function stateBanner({ job, ps, trainers, counts, notices, suspects = {} }) {
+export function stateBanner({ job, ps, trainers, counts, notices, ring, suspects = {} }) {
   if (job.state === "failed") return banner("bad", "The job has failed.", job.failure || "See the logs.");
   if (job.state === "finished") return banner("good", "The job has finished.", `${f.count(job.step)} steps in ${f.clockwork(job.seconds)}.`);
   if (job.state === "finishing") return banner("busy", "The job is finishing.", "The chief has ended; workers and evaluator end too.");
   const liars = Object.entries(suspects);
   if (liars.length) return banner("bad", "Somebody says what cannot be.", liars.slice(0, 3).map(([name, what]) => ` ${name}: ${what}.`).join(""));
-  if (notices.length) return noticeBanner(notices);
+  if (notices.length) return noticeBanner(notices, ring);
   if (job.state !== "starting") return banner("", "", "");
   const there = (roles) => roles.filter((one) => one.state === "running").length;
   const words = counts.ps + counts.trainers === 0 ? "No role is known yet."
+    : ring ? `${there(trainers)} of ${f.plural(counts.trainers, "process", "processes")} are there; training begins when one has built its model and computed a first step.`
     : `${there(ps)} of ${f.plural(counts.ps, "PS", "PS")} and ${there(trainers)} of ${f.plural(counts.trainers, "trainers", "trainers")} are there; training begins when the chief has opened its session.`;
   return banner("slow", "The job is starting.", words);
 }
@@ -63,7 +64,7 @@ export function stepper({ scaling, queued }) {
 }
 
 export function vitals(live) {
-  const { job, trainers, ps, counts, limits, median } = live;
+  const { job, trainers, ps, counts, limits, median, ring } = live;
   const known = job.step > 0;
   text($("step"), known ? f.count(job.step) : "–");
   text($("step-of"), job.by === "steps" ? `of ${f.count(job.last_step)} steps` : known ? "steps" : "");
@@ -84,7 +85,12 @@ export function vitals(live) {
     const off = roles.length - running(roles);
     text($(`${id}-note`), off ? `${off} not running` : words);
   };
-  members("ps", ps, counts.ps, `limits ${limits.ps.join(" to ")}`);
+  text($("ps-label"), ring ? "In step" : "Parameter servers");
+  $("ps-key").hidden = Boolean(ring);
+  if (ring) {
+    text($("ps-count"), f.count(ring.count));
+    text($("ps-note"), job.steps_rate ? `${f.plain(job.steps_rate)} steps/s, all alike` : "no steps yet");
+  } else members("ps", ps, counts.ps, `limits ${limits.ps.join(" to ")}`);
   members("trainer", trainers, counts.trainers, `workers ${limits.workers.join(" to ")}`);
 }
 
@@ -131,7 +137,8 @@ export function data(datasets) {
   });
 }
 
-export function backup(backup, slots) {
+export function backup({ backup, slots: { owner }, ring }) {
+  const slots = owner.length;
   const entries = [];
   if (backup && backup.peer) {
     const gaps = backup.unprotected;
@@ -149,7 +156,8 @@ export function backup(backup, slots) {
   if (box.dataset.said === said) return;
   box.dataset.said = said;
   box.replaceChildren(entries.length ? h("dl", { class: "list" }, entries.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))
-    : h("p", { class: "empty" }, "No backups: a lost PS costs everything since the last checkpoint. They are on by default."));
+    : h("p", { class: "empty" }, ring ? "Each process has the whole model: whoever comes gets it from one that is there, and while one is left nothing is lost."
+      : "No backups: a lost PS costs everything since the last checkpoint. They are on by default."));
 }
 
 export function metrics(values) {

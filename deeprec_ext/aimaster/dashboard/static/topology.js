@@ -36,8 +36,12 @@ export class Topology {
 
   update(live) {
     this.last = live;
-    this.updatePs(live);
+    const ring = Boolean(live.ring); // no PS, and no slots
+    for (const id of ["ps-column", "lane", "slots-by", "scale"]) $(id).hidden = ring;
+    $("lane").parentElement.classList.toggle("in-step", ring);
+    if (!ring) this.updatePs(live);
     this.updateTrainers(live);
+    if (ring) return;
     $("lane").parentElement.classList.toggle("wide", live.ps.length > EDGE_SIDE || live.trainers.length > EDGE_SIDE);
     this.drawEdges();
   }
@@ -171,7 +175,7 @@ export class Topology {
   /** Lines from each PS to each trainer where both are few; else their sum. */
   drawEdges() {
     const lane = $("lane");
-    if (!this.last) return;
+    if (!this.last || this.last.ring) return;
     const { ps, trainers } = this.last;
     const total = ps.reduce((sum, one) => sum + one.transferred, 0);
     const few = ps.length && trainers.length && ps.length <= EDGE_SIDE && trainers.length <= EDGE_SIDE;

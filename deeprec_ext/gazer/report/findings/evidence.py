@@ -28,7 +28,7 @@ def thin(case: Case) -> Iterable[Finding]:
             (f"findings about trainers take at least {SECONDS_MIN:.0f} s of it",),
             "Look again after a longer run.",
         )  # fmt: skip
-    elif traces < TRACES_MIN:
+    elif traces < TRACES_MIN and not case.story.in_step:
         yield Finding(
             "thin-evidence", NOTE,
             f"Evidence about PS and slots is thin: {traces} traced steps in {format_seconds(calm)}",

@@ -146,7 +146,7 @@ def backups(case: Case) -> Iterable[Finding]:
     story, trained = case.story, length(case.training)
     if not trained:
         return
-    if not story.peer_backup and not story.disk_backup and trained >= RISK_SECONDS:
+    if not story.in_step and not story.peer_backup and not story.disk_backup and trained >= RISK_SECONDS:
         yield Finding(
             "no-backup", NOTE, "There was no backup of the model: a lost PS would have cost a return to the last checkpoint",
             (f"{format_seconds(trained)} of training",),

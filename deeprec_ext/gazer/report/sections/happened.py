@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from deeprec_ext.gazer.report.case import Case
@@ -33,9 +35,21 @@ def scalings(case: Case) -> Section:
             format_bytes(one.bytes_moved), format_bytes(one.bytes_resent), str(one.slots_moved), format_seconds(one.seconds),
             one.reason or "–", one.pause_cause or "–",
         ])  # fmt: skip
+    hidden = {6, 7, 8} if story.in_step else set[int]()
     note = "Pause: the longest gap between two steps, minus a usual step; of the median trainer and of the slowest."
-    table = Table(columns, rows, frozenset({1, 4, 5, 6, 7, 8, 9}), left_out(len(story.scalings), ROWS_MAX, note))
-    return Section("scalings", "Scalings", [table])
+    more = left_out(len(story.scalings), ROWS_MAX, note)
+    return Section(
+        "scalings", "Scalings", [_without(hidden, Table(columns, rows, frozenset({1, 4, 5, 6, 7, 8, 9}), more))]
+    )
+
+
+def _without(hidden: AbstractSet[int], table: Table) -> Table:
+    """The table without what jobs without PS do not have."""
+    kept = [at for at in range(len(table.columns)) if at not in hidden]
+    return dataclasses.replace(
+        table, columns=[table.columns[at] for at in kept], rows=[[row[at] for at in kept] for row in table.rows],
+        numbers=frozenset(kept.index(at) for at in table.numbers if at in kept),
+    )  # fmt: skip
 
 
 def failures(case: Case) -> Section:
@@ -59,8 +73,14 @@ def failures(case: Case) -> Section:
         "A lost PS is replaced by copies, which have every update but those of the last steps (missing). Stale records were "
         "trained, but their updates of the lost slots were forgotten."
     )
+    hidden = set[int]()
+    if story.in_step:
+        hidden, note = (
+            {6, 7, 8, 9, 10},
+            "Who comes again gets the model of those who are there; at most one step is made again.",
+        )
     table = Table(columns, rows, frozenset({1, 4, 5, 7, 8, 9, 10}), left_out(len(story.failures), ROWS_MAX, note))
-    return Section("failures", "Failures", [table])
+    return Section("failures", "Failures", [_without(hidden, table)])
 
 
 def _from_copies(one: Failure) -> bool:
@@ -107,7 +127,11 @@ def data(case: Case) -> Section:
 def backups(case: Case) -> Section:
     """Peer and disk backups."""
     story = case.story
-    rows = [("peer backups", _peer(case))]
+    if story.in_step and not story.disk_backup:
+        return Section(
+            "backups", "Backups", [Text("Each process had the whole model; on disk there was what the script writes.")]
+        )
+    rows = [] if story.in_step else [("peer backups", _peer(case))]
     cuts = [event for event in story.events if event.type == "disk_backup"]
     if story.disk_backup:
         rows.append(("disk backups", f"to {story.disk_backup}, every {format_seconds(story.disk_backup_seconds)}"))

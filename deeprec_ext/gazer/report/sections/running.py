@@ -105,6 +105,8 @@ def _limits(story: Story) -> str:
         low, high = limits.get(f"min_{name}", "?"), limits.get(f"max_{name}", "?")
         return f"{counted(limits.get(name, '?'), one)} ({low} to {high})"
 
+    if story.in_step:
+        return f"in step, without PS: a chief, {of('workers', 'worker')}"
     text = f"{of('ps', 'PS')}, a chief, {of('workers', 'worker')}, {limits.get('slots', '?')} slots"
     return text + (", an evaluator" if limits.get("evaluator") else "")
 
@@ -123,7 +125,7 @@ def throughput(case: Case) -> Section:
     sizes = [
         Curve(name, kind, curves.stretched(spans))
         for metric, name, kind in (("ps", "PS", PS), ("workers", "trainers, with the chief", TRAINER))
-        if (spans := case.lines.spans("job", metric))
+        if not (story.in_step and metric == "ps") and (spans := case.lines.spans("job", metric))
     ]
     if sizes:
         blocks.append(Chart("Processes", sizes, story.began, story.ended, number, marks, stepped=True, low=True))

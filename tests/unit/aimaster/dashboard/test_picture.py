@@ -108,6 +108,19 @@ def test_the_scaling_under_way_and_the_slots_that_move():
     assert message(status(), running=Scaling(1, "scale-up", "worker"))["moving"] == []
 
 
+def test_a_job_without_ps_has_a_ring():
+    assert message(status())["ring"] is None
+    ring = pb.RingStatus(
+        members=["chief-0", "worker-0"], seconds=2.0, coming=[pb.RingRole(name="worker-1", why="it starts")]
+    )
+    found = message(pb.StatusReply(ring=ring))
+    assert found["ring"] == {
+        "members": ["chief-0", "worker-0"], "count": 2, "seconds": 2, "waits": [], "coming": [["worker-1", "it starts"]],
+        "leaving": [], "lost": [],
+    }  # fmt: skip
+    assert found["slots"]["count"] == 0
+
+
 def test_data_is_given_an_end_by_its_rate():
     reply = status()
     reply.data.add(name="train", records=3000, trained=1000, epochs=2)

@@ -220,7 +220,7 @@ def test_a_refused_script_fails_the_job_with_its_line(tmp_path: Path) -> None:
 def test_the_refusal_that_names_the_flags_is_the_reason_and_not_what_the_chief_met_of_it(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         await it.agent("worker-0").say(refusal=pb.Refusal(reason=f"it takes itself for another: {FLAGS_HINT}"))
-        await it.until(lambda: bool(it.master.job.suspects.of("worker-0")))
+        await it.until(lambda: any(one[2] == "refusal" for one in it.master.job.store.events(0, 1000)))
         await it.agent("chief-0").say(refusal=pb.Refusal(reason="/job:/task:0 is no place of this process"))
         await it.until(lambda: it.master.job.ending == "failed")
         assert (await it.status()).failure == f"it takes itself for another: {FLAGS_HINT}"

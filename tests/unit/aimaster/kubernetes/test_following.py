@@ -43,7 +43,7 @@ class Cluster:
 class Scene:
     def __init__(self, it: World, chief: str) -> None:
         self.it, self.api, self.cluster = it, FakeApi(), Cluster(it)
-        types = {"PS": 2, "Worker": 1 if chief else 2, **({chief: 1} if chief else {})}
+        types = {"Worker": 1 if chief else 2, **({chief: 1} if chief else {}), **({} if it.spec.sums else {"PS": 2})}
         specs = {kind: {"replicas": count, "template": {}} for kind, count in types.items()}
         self.api.put(TFJOBS, {"metadata": {"name": "ctr"}, "spec": {"tfReplicaSpecs": specs}})
         job, scalings = it.master.job, it.master.scalings
@@ -57,7 +57,7 @@ class Scene:
         """Of the spec, and as noted."""
         specs = self.tfjob["spec"]["tfReplicaSpecs"]
         noted = json.loads((self.tfjob["metadata"].get("annotations") or {}).get(SCALED_TO, "{}"))
-        return {kind: specs[kind]["replicas"] for kind in ("PS", "Worker")}, noted
+        return {kind: specs[kind]["replicas"] for kind in ("PS", "Worker") if kind in specs}, noted
 
     async def look(self) -> None:
         await self.follower.look(self.tfjob)
@@ -213,10 +213,28 @@ def test_the_line_of_status_changes_at_most_every_few_seconds(tmp_path: Path) ->
     play(tmp_path, test)
 
 
+@pytest.mark.parametrize(("chief", "beside"), [("Chief", 0), ("", 1)])
+def test_a_job_without_ps_is_scaled_by_its_workers_and_says_so(tmp_path: Path, chief: str, beside: int) -> None:
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        await scene.written()
+        assert scene.sizes()[1] == {"Worker": 1 + beside}
+        scene.edit(Worker=2 + beside)
+        await scene.look()
+        assert (await it.ended()).outcome == "committed"
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        assert scene.sizes() == ({"Worker": 2 + beside},) * 2
+        assert f"in step, workers {2 + beside}" in scene.follower.line()
+
+    play(tmp_path, test, chief, slots=0, ps=0, min_ps=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (("training", {"PS": 3, "Worker": 2}, 1200, 350.4), "PS 3, workers 2, step 1200, 350 examples/s"),
+        (("training", {"Worker": 2}, 7, 350.4), "in step, workers 2, step 7, 350 examples/s"),
         (("training", {"PS": 1}, 7, 0.25), "PS 1, workers 0, step 7, 0.25 examples/s"),
         (
             ("starting", {"PS": 1, "Worker": 1}, 0, 0.0, "ps-0: no room"),

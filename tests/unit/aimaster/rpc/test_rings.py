@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -20,9 +20,14 @@ from tests.unit.aimaster.world import World
 CHIEF, ONE, TWO = "chief-0", "worker-0", "worker-1"
 
 
-def play(tmp_path: Path, scenario: Callable[[World], Awaitable[None]], workers: int = 1) -> None:
+def play(
+    tmp_path: Path, scenario: Callable[[World], Awaitable[None]], workers: int = 1, mute: Sequence[str] = ()
+) -> None:
+    """`mute`: who tells of no step."""
+
     async def run() -> None:
         it = World(tmp_path, slots=0, ps=0, min_ps=0, workers=workers)
+        it.mute = {name: {"heartbeat"} for name in mute}
         it.catalogue = pb.Catalogue()  # nothing lies on PS
         await it.start()
         try:
@@ -233,3 +238,21 @@ def test_a_ring_in_a_job_with_ps_is_not_believed(tmp_path):
             await it.stop()
 
     asyncio.run(run())
+
+
+def test_who_refuses_before_anybody_has_trained_is_no_suspect(tmp_path):
+    async def scenario(it: World) -> None:
+        job, why = it.master.job, pb.Refusal(reason="train_on_batch in a job without PS")
+        for name in (ONE, CHIEF):
+            await it.until(lambda name=name: it.agent(name).call is not None)
+            await it.agent(name).say(refusal=why)
+            await it.until(lambda name=name: name in told(it, "refusal"))
+        await it.until(lambda: job.ending == "failed")
+        assert job.failure == why.reason and not job.suspects.all and not told(it, "suspect")
+
+    play(tmp_path, scenario, mute=(CHIEF, ONE))
+
+
+def told(it: World, type_: str) -> list[str]:
+    """Roles of the events of this type."""
+    return [role for _, _, kind, role, _, _ in it.master.job.store.events(0, 1000) if kind == type_]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.reporting.summary import summarize
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.aimaster.store.resuming import begins, has_begun
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.world import World, world
@@ -75,3 +77,23 @@ def test_what_is_told_of_it_is_one_line() -> None:
     assert has_begun(again) == "resumed at step 150 from the checkpoint, 1,250 steps lost"
     again = {"step": 0, "source": "nothing", "steps_lost": 9}
     assert has_begun(again) == "resumed at step 0, without a checkpoint, 9 steps lost"
+
+
+def test_a_job_without_ps_begins_with_what_its_chief_has_kept() -> None:
+    none = "--resume begins with the model that the script makes or restores: the chief has kept none yet"
+    assert begins({"checkpoint": None, "disk_cut": None, "kept": None}, 1000.0) == none
+    line = begins({"checkpoint": None, "disk_cut": None, "kept": {"time": 880.0}}, 1000.0)
+    assert line == "--resume begins with the copy of the model of 2:00 ago that the chief has kept"
+    saved = {"checkpoint": {"step": 7, "time": None}, "kept": None}
+    assert begins(saved, 1.0) == "--resume begins at step 7, of the checkpoint", "an Estimator has told of one"
+
+
+def test_when_the_chief_has_kept_the_model_is_told_of_a_job_without_ps_alone(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for number, time in enumerate((100.0, 300.0, 200.0)):
+        file = tmp_path / "model" / f"fit-{number}.npz"
+        file.touch()
+        os.utime(file, (time, time))
+    assert resuming.told({"slots": 0}, tmp_path)["resume"]["kept"] == {"time": 300.0}
+    assert resuming.told({"slots": 0}, tmp_path / "model")["resume"]["kept"] is None
+    assert "kept" not in resuming.told({"slots": 8}, tmp_path)["resume"]

@@ -237,6 +237,18 @@ def test_a_dry_run_shows_what_would_be_made_and_asks_the_server(
     assert server.dry_runs == ["TFJob", "TFJob"] and not server.api.names(TFJOBS)
 
 
+def test_a_dry_run_of_a_job_without_ps(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    job = changed("spec|tfReplicaSpecs|PS", None, annotations={f"{ANNOTATION}strategy": "allreduce"})
+    assert main(["submit", file_of(job), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "TFJob team/ctr: elastic, in step, without PS, 1 worker beside the chief (0 to 4)\n" in out
+    assert "ctr-worker-0" in out and "-ps-" not in out and "slots" not in out
+    both = a_job(annotations={f"{ANNOTATION}strategy": "allreduce"})
+    check_refused(
+        ["submit", file_of(both), "--dry-run"], "such a job has no PS: leave out spec.tfReplicaSpecs.PS", capsys
+    )
+
+
 def test_a_dry_run_needs_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -243,3 +243,12 @@ def test_the_estimate_stands_before_the_decisions() -> None:
         assert (
             "Estimated before the start: it begins with 2 PS. memory of the fullest PS: 1.0 GB; it was 1.1 GB." in text
         )
+
+
+def test_the_report_of_a_job_without_ps_has_no_words_of_ps() -> None:
+    made = dataclasses.replace(eventful(), limits={"slots": 0, "ps": 0, "workers": 2}, peer_backup=False, disk_backup="",
+                               placements=(), tables={}, traces=())  # fmt: skip
+    text = report.to_markdown(made)
+    assert "in step, without PS: a chief, 2 workers" in text and "Each process had the whole model" in text
+    for of_ps in ("Balance of PS", "stale records", "sent again", "peer backups", "Evidence about PS", "slots |"):
+        assert of_ps not in text

@@ -14,6 +14,7 @@ from tfjob.model.spec import InvalidError, TFJob
 PREFIX = "aimaster.deeprec.io/"
 CHIEF = {"Chief": 1, "PS": 2, "Worker": 3, "Evaluator": 1}
 PLAIN = {"PS": 2, "Worker": 3}
+IN_STEP = {"strategy": "allreduce"}
 
 
 def _job(replicas: dict[str, int] | None = None, spec: Any = None, /, **options: str) -> TFJob:
@@ -58,18 +59,36 @@ def test_everything_that_can_be_said_is_read() -> None:
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
-        "bad_records": "skip", "history": "true",
+        "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "root",
+        "rate_warmup_steps": "50",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
         ps=2, workers=3, evaluator=True, slots=24, min_ps=2, max_ps=6, min_workers=1, max_workers=8, hold=True,
         layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
-                  ("strict", "true"), ("bad_records", "skip"), ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
+                  ("strict", "true"), ("bad_records", "skip"), ("step_batch", "each"), ("rate_scaling", "root"),
+                  ("rate_warmup_steps", "50"), ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
         history=True,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("replicas", "workers", "least"), [
+    ({"Chief": 1, "Worker": 2}, 2, {"Chief": 1}), ({"Master": 1, "Worker": 2}, 2, {"Master": 1}),
+    ({"Chief": 1}, 0, {"Chief": 1}), ({"Worker": 3}, 2, {"Worker": 1}), ({"Worker": 1}, 0, {"Worker": 1}),
+])  # fmt: skip
+def test_a_job_without_ps_has_its_chief_and_workers_and_no_slots(
+    replicas: dict[str, int], workers: int, least: dict[str, int]
+) -> None:
+    job = _job(replicas, strategy="allreduce")
+    found = _parse(job)
+    assert (found.ps, found.slots, found.min_ps, found.max_ps) == (0, 0, 0, 0)
+    assert (found.workers, found.min_workers, found.max_workers) == (workers, 0, 4 if "Worker" in replicas else 0)
+    assert found.least(job) == least
+    scaled = _job(replicas, strategy="allreduce", started_with=json.dumps(replicas), scaled_to=json.dumps(replicas))
+    assert _parse(scaled) == found
 
 
 def test_a_layout_has_each_of_its_names() -> None:
@@ -140,6 +159,17 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
      "spec.tfReplicaSpecs.worker.replicas", "between min-workers 2 and max-workers 5"),
     ("workers to make more of", {"Chief": 1, "PS": 1}, {}, {"max_workers": "3"}, "max-workers", "no Worker"),
     ("a PS", {"Worker": 2}, {}, {}, "spec.tfReplicaSpecs", "at least 1 PS"),
+    ("a PS, or none by strategy", {"Worker": 2}, {}, {}, "spec.tfReplicaSpecs", f'{PREFIX}strategy: "allreduce"'),
+    ("a known strategy", None, {}, {"strategy": "ring"}, "strategy", "ps or allreduce"),
+    ("no PS by allreduce", {"ps": 2, "Worker": 2}, {}, IN_STEP, "strategy", "leave out spec.tfReplicaSpecs.ps"),
+    ("nor 0 of them", {"PS": 0, "Worker": 2}, {}, IN_STEP, "strategy", "leave out spec.tfReplicaSpecs.PS"),
+    ("no evaluator by allreduce", {"Worker": 2, "Evaluator": 1}, {}, IN_STEP, "strategy", "evaluate in the script"),
+    *((f"no {key} by allreduce", {"Worker": 2}, {}, {**IN_STEP, key.replace("-", "_"): value}, key, "has no PS")
+      for key, value in (("slots", "8"), ("min-ps", "1"), ("max-ps", "4"), ("max-ps-cpu", "2"), ("max-ps-memory", "1Gi"),
+                         ("backup", "peer"))),
+    ("no autoscale by allreduce", {"Worker": 2}, {}, {**IN_STEP, "autoscale": "true"}, "autoscale", "by hand"),
+    ("workers by allreduce too", {"Chief": 1}, {}, {**IN_STEP, "max_workers": "3"}, "max-workers", "no Worker"),
+    ("a chief by allreduce too", {"Worker": 0}, {}, IN_STEP, "spec.tfReplicaSpecs", "at least 1 Worker"),
     ("not 0 PS", {"PS": 0, "Worker": 2}, {}, {}, "spec.tfReplicaSpecs.PS.replicas", "at least 1 PS"),
     ("a chief", {"PS": 1}, {}, {}, "spec.tfReplicaSpecs", "Chief, a Master, or at least 1 Worker"),
     ("one evaluator", {"PS": 1, "Worker": 1, "Evaluator": 2}, {}, {}, "spec.tfReplicaSpecs.Evaluator.replicas", "at most 1"),
@@ -222,7 +252,7 @@ HUGE = ("9" * 400, "1e999", "inf", "-inf", "nan", "-1", "99999999999", "9" * 500
 
 @pytest.mark.parametrize("key", [
     "min-ps", "max-ps", "min-workers", "max-workers", "slots", "deadline", "max-ps-cpu", "max-worker-cpu", "total-cpu",
-    "max-ps-memory", "max-worker-memory", "total-memory",
+    "max-ps-memory", "max-worker-memory", "total-memory", "rate-warmup-steps",
 ])  # fmt: skip
 def test_amounts_have_upper_bounds_and_are_finite(key: str) -> None:
     """Said as what it is of: the field, what is there, and what may be."""

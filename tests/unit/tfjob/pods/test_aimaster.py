@@ -63,6 +63,16 @@ def test_every_manifest_is_as_the_api_wants_it_restricted_and_owned_by_the_job(j
         assert spec is None or violations(spec) == []
 
 
+@pytest.mark.parametrize(
+    ("job", "workers"), [({"Chief": 1, "Worker": 2}, 2), ({"Worker": 3}, 2), ({"Master": 1, "Worker": 1}, 1)]
+)
+def test_of_a_job_without_ps_there_is_no_budget_and_the_aimaster_knows_of_no_slots(job: Any, workers: int):
+    found = made(**job, annotations={"aimaster.deeprec.io/strategy": "allreduce"})
+    assert "PodDisruptionBudget" not in found
+    _, spec = told(found["Pod"])
+    assert spec.sums and (spec.ps, spec.slots, spec.workers, spec.min_workers) == (0, 0, workers, 0)
+
+
 def test_what_the_pod_needs_is_made_before_it():
     assert list(made()) == [
         "ServiceAccount", "Role", "RoleBinding", "Secret", "ctr", "ctr-aimaster", "PodDisruptionBudget", "Service", "Pod",

@@ -40,13 +40,13 @@ def made(job: dict[str, Any], type_: str, index: int) -> dict[str, Any]:
     return replica.pod(TFJob.parse(job), type_, index)
 
 
-def wanted(job: dict[str, Any], type_: str, index: int) -> dict[str, Any]:
+def wanted(job: dict[str, Any], type_: str, index: int, slots: int = 8) -> dict[str, Any]:
     """The pod as the AIMaster makes it where it makes the pods itself."""
     name = names.role_of(TFJob.parse(job), type_, index)
     role, _, number = name.rpartition("-")
     parsed = TFJob.parse(job)
     return elastic_pod(
-        replica.pod(parsed, type_, index), job="ctr", namespace="ads", role=role, index=int(number), slots=8,
+        replica.pod(parsed, type_, index), job="ctr", namespace="ads", role=role, index=int(number), slots=slots,
         package="inject", package_image=IMAGE, evaluator=False, chief=(parsed.chief or "Worker").lower(),
     )  # fmt: skip
 
@@ -61,21 +61,29 @@ def as_the_container_sees_it(pod: dict[str, Any], monkeypatch: pytest.MonkeyPatc
     return env.role(), env.index()
 
 
+ALLREDUCE = {PREFIX + "strategy": "allreduce"}
+
+
 @pytest.mark.parametrize(
-    "replicas", [{"PS": 2, "Chief": 1, "Worker": 3}, {"PS": 2, "Worker": 3}, {"PS": 1, "Master": 1}]
-)
+    "replicas",
+    [
+        {"PS": 2, "Chief": 1, "Worker": 3}, {"PS": 2, "Worker": 3}, {"PS": 1, "Master": 1},
+        {"Chief": 1, "Worker": 2}, {"Worker": 3},
+    ],
+)  # fmt: skip
 def test_pods_that_kubeflow_makes_are_those_that_the_aimaster_would_make(
     replicas: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
-    plain = tfjob(**replicas)
-    job = admitted(**replicas)
+    annotations = None if "PS" in replicas else ALLREDUCE
+    plain = tfjob(**replicas, annotations=annotations)
+    job = admitted(**replicas, annotations=annotations)
     for type_, count in replicas.items():
         for index in range(count):
-            found, expected = made(job, type_, index), wanted(plain, type_, index)
+            found, expected = made(job, type_, index), wanted(plain, type_, index, 8 if "PS" in replicas else 0)
             assert errors(found) == []
             name = names.role_of(TFJob.parse(plain), type_, index)
             role, number = as_the_container_sees_it(found, monkeypatch)
-            assert f"{role}-{number}" == name
+            assert f"{role}-{number}" == name and env.sums() is ("PS" not in replicas)
             ours, theirs = environment(training(found)), environment(training(expected))
             for values in (ours, theirs):
                 for key in ("TF_CONFIG", INDEX, REPLICA_INDEX, "DEEPREC_EXT_ROLE"):
