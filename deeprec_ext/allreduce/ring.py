@@ -58,13 +58,16 @@ class Ring:
         for one in self._threads:
             one.start()
 
-    def sum(self, buffer: Array, *, half: bool = False) -> None:
+    def sum(self, buffer: Array, *, half: bool = False, over: float = 1.0) -> None:
         """In place, over all members, who call it with buffers of one length and type. Raises LostError.
 
         Args:
           buffer: [n] of numbers, contiguous. It may be changed as soon as this returns.
+          over: what is summed is divided by this: once, by one member, so all have the same.
           half: they travel as float16 (`halves`), alike on all members; what each gets, to the bit alike, is rounded to that.
         """
+        if self.size == 1 and over != 1:
+            np.divide(buffer, over, out=buffer)
         if self.size == 1 or not buffer.size:
             return
         segments = np.array_split(buffer, self.size)
@@ -77,6 +80,8 @@ class Ring:
                     came = self._came[: piece.nbytes].view(piece.dtype)
                     self._hear(came, half)
                     np.add(came, piece, out=piece)
+                    if turn == self.size - 2 and over != 1:
+                        np.divide(piece, over, out=piece)
                     said = self._said(piece, half, whole=turn == self.size - 2)
                 else:
                     said = self._hear(piece, half)

@@ -242,17 +242,16 @@ class Summing:
             self._gave_in.add(self._number)
         flat[-_TAIL:] = weight, 1, vote, leads
         ring.sum(flat[-_TAIL:])
-        share = weight / float(flat[-_TAIL]) if weight else 0.0
         for one in arrays:
-            if share:
-                np.multiply(one.reshape(-1), share, out=flat[at : at + one.size])
+            if weight:
+                np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
             else:
                 flat[at : at + one.size] = 0  # and not 0 times what may be no number
             at += one.size
-        if flat[-_TAIL]:  # else there is nothing to sum
+        if total := float(flat[-_TAIL]):  # else there is nothing to sum
             exactly = at - sum(one.size for one in arrays[len(arrays) - exact :]) if self.half else 0
-            ring.sum(flat[:exactly], half=True)
-            ring.sum(flat[exactly:at])
+            ring.sum(flat[:exactly], half=True, over=total)
+            ring.sum(flat[exactly:at], over=total)
         if flat[-1]:
             self._level(ring, leads)
         return _Result(flat, last.step + 1, self._number, last.number)
