@@ -14,12 +14,13 @@ import torch.distributed as dist
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.torch.replica import REPLICA
 
+_OPERATORS = ("MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR")
 _BARRIER, _ALL_REDUCE, _BROADCAST = 1, 2, 3
 
 REFUSED = (
     "new_group", "new_subgroups", "split_group", "all_gather", "all_gather_into_tensor", "all_gather_object",
-    "all_gather_coalesced", "gather", "gather_object", "scatter", "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
-    "all_to_all_single", "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
+    "all_gather_coalesced", "gather", "gather_object", "scatter", "scatter_object_list", "reduce_scatter",
+    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
     "all_reduce_coalesced", "broadcast_object_list", "init_device_mesh",
 )  # fmt: skip
 """Functions of `torch.distributed`, where a release has them."""
@@ -143,8 +144,9 @@ def _bytes(held: Any) -> Any:
 
 def _reduced(tensor: Any, op: Any, name: str) -> Any:
     """None: it is as it was."""
-    if op not in (dist.ReduceOp.SUM, getattr(dist.ReduceOp, "AVG", None)):
-        joined.give_up(NO_OPERATION.format(f"{name} with {op}"))
+    if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        said = next((one for one in _OPERATORS if op == getattr(dist.ReduceOp, one)), str(op))
+        joined.give_up(NO_OPERATION.format(f"{name} with ReduceOp.{said}"))
     if not REPLICA.snapshot.models:
         joined.give_up(
             f"torch.distributed.{name} before a model is in DistributedDataParallel: gradients that a script sums by itself "

@@ -89,3 +89,9 @@ def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_st
         for epoch, right, seen, state, _ in rows:
             epochs[epoch].add((right, seen, state))
     assert len(epochs["2"]) == 1 and {seen for _, seen, _ in epochs["2"]} == {"200"}
+
+
+def test_what_cannot_be_followed_ends_the_job_with_its_name(begin):
+    job = begin("--workers", "1", command=("python", str(SCRIPTS / "gathers.py")))
+    assert job.end() != 0
+    assert "torch.distributed.all_gather cannot be followed where workers come and go" in job.output
