@@ -18,10 +18,11 @@ _OPERATORS = ("MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR")
 _BARRIER, _ALL_REDUCE, _BROADCAST = 1, 2, 3
 
 REFUSED = (
-    "new_group", "new_subgroups", "split_group", "all_gather", "all_gather_into_tensor", "all_gather_object",
-    "all_gather_coalesced", "gather", "gather_object", "scatter", "scatter_object_list", "reduce_scatter",
-    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
-    "all_reduce_coalesced", "broadcast_object_list", "init_device_mesh",
+    "new_group", "new_subgroups", "split_group", "init_device_mesh",
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_coalesced", "gather", "gather_object",
+    "scatter", "scatter_object_list", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
+    "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
+    "all_reduce_coalesced", "broadcast_object_list",
 )  # fmt: skip
 """Functions of `torch.distributed`, where a release has them."""
 

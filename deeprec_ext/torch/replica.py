@@ -32,8 +32,8 @@ from deeprec_ext.torch.snapshot import Snapshot
 
 log = logging.getLogger("deeprec_ext")
 
-RETRY_SECONDS = 0.1
-"""Before a newcomer that has found the others elsewhere tries again."""
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
+"""Before a newcomer that has found the others elsewhere tries again: at first, and after a while."""
 
 ELSEWHERE_SECONDS = 300.0
 """So long it tries."""
@@ -161,7 +161,7 @@ class Replica:
         if self.position == 1:
             self._like = [np.zeros_like(one) for one in arrays]
         given = [*arrays, np.full(1, self.position, arrays[0].dtype)]
-        end = time.monotonic() + ELSEWHERE_SECONDS
+        end, wait = time.monotonic() + ELSEWHERE_SECONDS, RETRY_SECONDS
         while True:
             self.snapshot.came, was_new = None, member.step < 0
             if was_new:
@@ -188,19 +188,25 @@ class Replica:
                 return None
             if member.leaving.is_set():
                 member.leave()
-            time.sleep(RETRY_SECONDS)
+            time.sleep(wait)
+            wait = min(RETRY_SECONDS_MAX, 1.5 * wait)
 
     def _stepped(self, summed: Summed, pass_: Any) -> list[Array] | None:
-        if summed.weight and summed.arrays[-1][0] != self.position:
+        *means, (position,) = summed.arrays
+        if summed.weight and not 0 < position <= self.position:
             raise DeepRecError(
-                f"backward pass {self.position} of a step here is pass {summed.arrays[-1][0]:g} in the others: the processes "
-                "do not make the same steps, and their models would differ"
+                f"backward pass {self.position} of a step here is pass {position:g} in the others: the processes do not make "
+                "the same steps, and their models would differ"
             )
         if pass_ is not None:
             pass_.stepped(summed)
         if self.chief:
             self._kept.look(self.snapshot, summed.step)
-        return summed.arrays[:-1] if summed.weight else None
+        if not summed.weight:
+            return None
+        if position < self.position:  # some have left the loop, and their loaders have given nothing, with a weight
+            means = [np.asarray(one * (self.position / position), one.dtype) for one in means]
+        return means
 
     def _came(self) -> tuple[int, int] | None:
         """The place of who has given this process his state within the last sum; None: nobody has, its own is that of all."""
@@ -223,7 +229,7 @@ class Replica:
             member.pause()
             return None
         self._hear(summed)
-        if self._came() is not None:
+        if self._came() is not None or (summed.weight and summed.arrays[-1][0]):  # the others have made a step
             member.pause()
             return None
         return summed

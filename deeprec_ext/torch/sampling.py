@@ -138,6 +138,7 @@ class Pass:
         self._go = False  # somebody has a batch for the next step
         self._real = self._summed = self._idle = self._stale = False
         self._ever = False  # a step of it was summed
+        self._weight = 0
         self._size = getattr(loader.batch_sampler, "batch_size", None) or 1
         self._inner: Iterator[Any] | None = None
         self._batches: Iterator[Any] | None = None
@@ -148,7 +149,9 @@ class Pass:
 
     @property
     def weight(self) -> int:
-        return sum(records for _, records in self._taken)
+        if not self._summed:  # else of another backward pass of the same step
+            self._weight = sum(records for _, records in self._taken)
+        return self._weight
 
     # ------------------------------------------------------------------------------------------------ the script's loop
 

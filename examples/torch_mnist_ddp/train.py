@@ -81,7 +81,9 @@ def main() -> None:
         schedule.step()
         found = accuracy(model, test_loader)
         weights = zlib.crc32(b"".join(one.numpy().tobytes() for one in model.module.state_dict().values()))
-        print(f"epoch {epoch}: {dist.get_world_size()} processes, accuracy {found:.3f}, weights {weights:08x}", flush=True)
+        print(
+            f"epoch {epoch}: {dist.get_world_size()} processes, accuracy {found:.3f}, weights {weights:08x}", flush=True
+        )
         if rank == 0:
             torch.save(model.module.state_dict(), arguments.out)
     dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
-DDP = ("python", str(SCRIPTS / "ddp.py"))
+DDP = (sys.executable, str(SCRIPTS / "ddp.py"))
 
 
 def lines(place: Path, kind: str) -> dict[str, list[list[str]]]:
@@ -92,6 +93,6 @@ def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_st
 
 
 def test_what_cannot_be_followed_ends_the_job_with_its_name(begin):
-    job = begin("--workers", "1", command=("python", str(SCRIPTS / "gathers.py")))
+    job = begin("--workers", "1", command=(sys.executable, str(SCRIPTS / "gathers.py")))
     assert job.end() != 0
     assert "torch.distributed.all_gather cannot be followed where workers come and go" in job.output

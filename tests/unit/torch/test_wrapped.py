@@ -97,6 +97,27 @@ def test_gradients_are_gathered_within_no_sync_and_summed_as_one(member: Other) 
     assert len(member.sums) == 1
 
 
+def test_each_backward_pass_of_a_step_is_a_sum_of_the_records_of_the_step(member: Other) -> None:
+    made = sampling.Pass.__new__(sampling.Pass)
+    made._summed, made._taken, made._weight = False, [(None, 4), (None, 2)], 0
+    assert made.weight == 6
+    made._summed, made._taken = True, []
+    assert made.weight == 6
+    made._summed = False
+    assert made.weight == 0
+
+
+def test_what_some_have_left_counts_nothing_and_takes_nothing_away(member: Other) -> None:
+    """A loader that asks whether to go on gives zeros, with a weight, while others make a step."""
+    inner, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+    alone = stock(inner, x)
+    member.sum = lambda arrays, *args, **words: Summed([one * 0.8 for one in arrays], 5.0, 9, True, True)
+    model = wrapped.DistributedDataParallel(inner)
+    model(x).square().mean().backward()
+    for one, own in zip(gradients(model), alone):
+        torch.testing.assert_close(one, own)
+
+
 def test_what_nobody_has_used_keeps_no_gradient_and_what_one_has_gets_his(member: Other) -> None:
     class Two(torch.nn.Module):
         def __init__(self) -> None:
@@ -184,9 +205,9 @@ def test_sums_before_there_is_a_model_and_other_operations_are_refused_by_name(m
     with pytest.raises(AssertionError, match="wrap the model in DistributedDataParallel"):
         all_reduce(torch.ones(1))
     model = wrapped.DistributedDataParallel(torch.nn.Linear(1, 1))
-    with pytest.raises(AssertionError, match=r"all_reduce with ReduceOp.MAX"):
+    with pytest.raises(AssertionError, match=r"all_reduce with ReduceOp\.MAX"):
         all_reduce(torch.ones(1), op=torch.distributed.ReduceOp.MAX)
-    with pytest.raises(AssertionError, match="torch.distributed.all_gather cannot be followed"):
+    with pytest.raises(AssertionError, match=r"torch\.distributed\.all_gather cannot be followed"):
         process_groups.refusal("all_gather")([], torch.ones(1))
     with pytest.raises(AssertionError, match="register_comm_hook"):
         model.register_comm_hook(None, None)
