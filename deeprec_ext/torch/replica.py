@@ -177,11 +177,9 @@ class Replica:
             else:
                 self._hear(summed)
                 came = self._came()
-                here = came == self.snapshot.place
-                if came is None or (here and summed.weight and summed.arrays[-1][0] == self.position):
+                same = came == self.snapshot.place and summed.weight and summed.arrays[-1][0] == self.position
+                if came is None or same:  # else it has their state as their loaders had it, before a forward pass
                     return self._stepped(summed, pass_)
-                if here and summed.weight and not summed.arrays[-1][0]:
-                    continue  # somebody has found a batch: the next sum is that of a step
             member.pause()
             if pass_ is not None and (pass_.past or pass_.is_over()):
                 pass_.past = True

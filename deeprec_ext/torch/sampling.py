@@ -167,6 +167,7 @@ class Pass:
         if not yielded:
             self.past = True
             yield self._sample()
+            self._fetch()
         self._end()
 
     def _begin(self) -> None:
@@ -208,7 +209,6 @@ class Pass:
                 if self._held is None:
                     self._held = self._next(0.0 if self._feeder.drained else WAIT_SECONDS)
             elif self.is_over():
-                self._fetch()
                 self.past = True
                 return False
             elif REPLICA.chief and self._held is None:  # nobody else may have the model: then the first step is its own
@@ -377,6 +377,6 @@ class Pass:
     def _fetch(self) -> None:
         """A chief that comes late, and may be asked to save the model: that of the others."""
         known = REPLICA.job_place
-        if REPLICA.chief and (known is None or known[1] <= self._number):
+        if REPLICA.chief and not REPLICA.in_step and (known is None or known[1] <= self._number):
             for one in REPLICA.snapshot.models:
                 REPLICA.fetch(one.like())

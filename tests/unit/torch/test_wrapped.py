@@ -166,6 +166,31 @@ def test_who_finds_the_others_elsewhere_takes_no_part_and_tries_again(member: Ot
     assert member.elsewhere == 0 and len(member.sums) == 1
 
 
+@pytest.mark.parametrize("position, weight", [(0, 1.0), (2, 4.0), (0, 0.0)])
+def test_a_newcomer_takes_the_state_again_where_it_has_not_met_the_others_in_a_step(
+    member: Other, position: int, weight: float
+) -> None:
+    """A loader's state is that before a forward pass, which counts the batches of a normalisation."""
+    member.step, pauses, whole = -1, [], member.sum
+
+    def joins(arrays, *args, **words):
+        replica.REPLICA.snapshot.came = replica.REPLICA.snapshot.place
+        if len(pauses) < 2:
+            member.step = 7
+            found = [np.zeros_like(one) for one in arrays[:-1]]
+            return Summed([*found, np.full(1, position, np.float32)], weight, 7, False, True)
+        return whole(arrays, *args, **words)
+
+    def pause() -> None:
+        pauses.append(member.step)
+        member.step = -1
+
+    member.sum, member.pause = joins, pause
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    model(torch.ones(2, 3)).sum().backward()
+    assert pauses == [7, 7] and model.module.bias.grad is not None
+
+
 def test_sparse_gradients_are_refused_by_name(member: Other) -> None:
     model = wrapped.DistributedDataParallel(torch.nn.Embedding(5, 3, sparse=True))
     with pytest.raises(AssertionError, match="sparse=True"):
