@@ -48,7 +48,7 @@ class Process:
             self.optimizer.step()
             self.schedules[0].step()
             self.schedules[1].step()
-            self.schedules[2].step(float(loss))
+            self.schedules[2].step(float(loss.detach()))
 
     def bits(self) -> list[bytes]:
         arrays = self.snapshot.take()
