@@ -140,6 +140,27 @@ keras-fit: $(VENV)/installed-compat
 	$(BIN)/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest tests/behaviour/test_fit_in_step.py -k "an_unchanged_script" $(PYTEST_ARGS)
 
+# PyTorch's CPU wheel is in no registry, and its default one pulls 2.5 GB of CUDA: Debian's package has what the tests want.
+TORCH_PYTHON ?= /usr/bin/python3
+
+.PHONY: torch
+torch:  ## PyTorch's DDP scripts in real jobs, with Debian's python3-torch, in .venv-torch, which has no TensorFlow
+	@if ! $(TORCH_PYTHON) -c 'import torch, venv, ensurepip' 2>/dev/null; then
+	    echo "skipped: $(TORCH_PYTHON) has no torch; on Debian: apt-get install python3-torch python3-venv"
+	    exit 0
+	fi
+	$(MAKE) torch-tests VENV=.venv-torch
+
+.venv-torch/installed-torch: $(METADATA)
+	$(TORCH_PYTHON) -m venv --system-site-packages .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -e '.[compat]'
+	touch $@
+
+.PHONY: torch-tests
+torch-tests: $(VENV)/installed-torch
+	$(BIN)/python -c 'import importlib.util as found, sys; sys.exit("TensorFlow is here" if found.find_spec("tensorflow") else 0)'
+	$(BIN)/python -m pytest tests/unit/torch tests/torch $(PYTEST_ARGS)
+
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -208,5 +229,5 @@ bench: $(VENV)/installed-tf  ## Measure everything in docs/benchmarks.md (long)
 
 .PHONY: clean
 clean:  ## Remove .venv, caches and what was built
-	rm -rf $(VENV) .venv-latest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-latest .venv-torch build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -40,6 +40,19 @@ _IN_STEP: dict[str, tuple[str, str]] = {
     **dict.fromkeys(imports.KERAS_MODELS, ("deeprec_ext.keras.in_step.doors", "keras_imported")),
     imports.KERAS3_MODELS: ("deeprec_ext.keras.in_step.doors", "keras3_imported"),
     **dict.fromkeys(imports.KERAS_OPTIMIZERS, ("deeprec_ext.hooks.summed", "keras_optimizers_imported")),
+    "torch": ("deeprec_ext.torch.doorway", "torch_imported"),
+    "torch.distributed.run": ("deeprec_ext.torch.doorway", "launcher_imported"),
+    **dict.fromkeys(
+        (
+            "torch.distributed.fsdp",
+            "torch.distributed.optim",
+            "torch.distributed.rpc",
+            "torch.distributed.pipelining",
+            "torch.distributed.tensor.parallel",
+            "torch.distributed.algorithms.join",
+        ),
+        ("deeprec_ext.torch.doorway", "refused_imported"),
+    ),
 }
 """The same in a job without PS: module -> (module, function)."""
 

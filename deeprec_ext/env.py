@@ -73,6 +73,11 @@ def sums() -> bool:
     return _get("SLOTS") == "0"
 
 
+def workers() -> int:
+    """Workers beside the chief with which the job was to begin; 0: none, or nobody has said so."""
+    return int(_get("WORKERS", "0"))
+
+
 def chief_role() -> str:
     """How the job's pods call its chief: `chief`, `master`, or `worker` where worker 0 stands for it."""
     return _get("CHIEF", "chief")
@@ -144,12 +149,12 @@ def is_elastic_process() -> bool:
 
 def process_environment(
     *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
-    evaluator: bool = False, chief: str = "chief", address: str = "", layout: str = "",
+    evaluator: bool = False, chief: str = "chief", address: str = "", layout: str = "", workers: int = 0,
 ) -> Mapping[str, str]:  # fmt: skip
     """What the launcher, or the operator, adds to the environment of a role."""
     values = {
         "AIMASTER": aimaster, "JOB": job, "ROLE": role, "INDEX": str(index), "SLOTS": str(slots),
         "CERTS": certificates or "", "WORKDIR": workdir, "EVALUATOR": "1" if evaluator else "", "CHIEF": chief,
-        "ADDRESS": address, "LAYOUT": layout,
+        "ADDRESS": address, "LAYOUT": layout, "WORKERS": str(workers or ""),
     }  # fmt: skip
     return {PREFIX + name: value for name, value in values.items() if value}

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = ("tests/behaviour/", "tests/chaos/", "tests/cluster/", "tests/compat/", "tests/slurm/")
+PROCESSES = ("tests/behaviour/", "tests/chaos/", "tests/cluster/", "tests/compat/", "tests/slurm/", "tests/torch/")
 MOST = 4
 """More that fail in one run, of about 270, are no accident. A machine that is starved for minutes meets several: of three in
 one run (28 November 2026), processes that took minutes to start were behind each."""

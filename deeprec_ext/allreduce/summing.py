@@ -77,6 +77,10 @@ class State(Protocol):
         """What another member has taken. Raises ProtocolError where the models are not alike."""
 
 
+class OtherError(ProtocolError):
+    """The others sum something else in this step: they are elsewhere in the script, or have another model."""
+
+
 @dataclass(frozen=True)
 class Summed:
     """What a step's sum brought.
@@ -108,6 +112,7 @@ class _Result:
     step: int
     number: int  # of the generation that summed it
     before: int  # of the one that summed the step before
+    kind: int = 0  # of what was summed
 
     @property
     def kept(self) -> int:
@@ -145,27 +150,29 @@ class Summing:
 
     def sum(
         self, arrays: Sequence[Array], weight: float, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None, exact: int = 0,
+        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
     ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
 
         What a newcomer gives does not count, for it was computed with another state.
 
         Args:
-          arrays: of float32 or float64, alike on all members and in all steps; they stay as they are.
+          arrays: of float32 or float64, alike on all members and in all steps, but for `other`; they stay as they are.
           weight: of what is given, for example its number of records.
           vote: for whatever all members vote on; it counts whatever the weight.
           leads: all have this member's state before they hear of the sum.
           entered: is called in each generation that is entered meanwhile, with the state there is in it; by raising something
             it gives up the sum, and that generation.
           exact: so many of the last arrays are no gradients, and travel as they are.
+          other: these arrays may be others than those of the step before; all members sum the same in the same step.
 
-        Raises ProtocolError where this member's arrays or state are not like the others'.
+        Raises OtherError where the others sum something else in this step, ProtocolError where this member's arrays or state
+        are not like theirs.
         """
         if {one.dtype for one in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
             raise ValueError(f"sums are of float32 or of float64, not of {sorted({str(one.dtype) for one in arrays})}")
         size = sum(one.size for one in arrays)
-        if self._last is not None and self._last.flat.size not in (0, size + _TAIL):
+        if not other and self._last is not None and self._last.flat.size not in (0, size + _TAIL):
             raise ProtocolError(f"{size} numbers are summed, and {self._last.flat.size - _TAIL} in the step before")
         self._begin()
         while True:
@@ -254,7 +261,7 @@ class Summing:
             ring.sum(flat[exactly:at], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number)
+        return _Result(flat, last.step + 1, self._number, last.number, self._kind(arrays))
 
     def _given(self, result: _Result, arrays: Sequence[Array]) -> Summed:
         found: list[Array] = []
@@ -275,6 +282,9 @@ class Summing:
         source = next(rank for rank, (leads, _) in enumerate(told) if leads)
         if any(one[1] != told[source][1] for one in told):
             self._hand_on_state(ring, source, takes=check != told[source][1])
+
+    def _kind(self, arrays: Sequence[Array]) -> int:
+        return zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode())
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
@@ -317,18 +327,22 @@ class Summing:
 
     def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        kind, last = zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode()), self._last
+        last, dtype = self._last, arrays[0].dtype
         mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
-        told = [tuple(json.loads(one)) for one in ring.gather(json.dumps((*mine, kind, self._may_begin)).encode())]
+        had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
+        said = json.dumps((*mine, self._kind(arrays), self._may_begin, *had)).encode()
+        told = [tuple(json.loads(one)) for one in ring.gather(said)]
         best = max(told, key=lambda one: one[:4])  # the first of them
-        if kind != best[4]:
-            raise ProtocolError(
+        source, (step, number, before, kept, kind, _, kind_had, type_had) = told.index(best), best
+        late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
+        alike = [one[4] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
+        if not alike[ring.rank]:
+            raise OtherError(
                 "this member sums numbers of other shapes or types than the others: the models are not alike"
             )
-        if any(one[4] != kind for one in told):
+        if not all(alike):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
-        source, (step, number, before, kept, *_) = told.index(best), best
         begins = step < 0  # the state of the first that may is everybody's
         if begins:
             first = next((rank for rank, one in enumerate(told) if one[5]), None)
@@ -338,12 +352,11 @@ class Summing:
             source = first
         number = self._number if begins else number  # two beginnings are not the same
         same = [one[:3] == best[:3] and (not begins or rank == source) for rank, one in enumerate(told)]
-        late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
         result = None
         if any(late):
-            flat = last.flat if last is not None and mine == best[:4] else self._room(arrays)
+            flat = last.flat if last is not None and mine == best[:4] else np.empty(kept, np.dtype(type_had))
             ring.hand_on(flat, source)
-            result = _Result(flat, step, number, before)
+            result = _Result(flat, step, number, before, kind_had)
         if not all(is_same or is_late for is_same, is_late in zip(same, late)):
             takes = not same[ring.rank] and not late[ring.rank]
             ways = self._hand_on_state(ring, source, takes=takes)

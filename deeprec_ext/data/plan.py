@@ -20,6 +20,10 @@ SHARD_BATCHES = 32
 SHARD_RECORDS = (256, 65536)
 """Bounds of that default: shards are shuffled among each other and records only inside one; a shard is read at once."""
 
+SHARDS_LEAST, SHARD_BATCHES_LEAST = 64, 2
+"""An epoch over rows has so many shards, if that leaves them so many batches: else some processes had all rows of it, and
+others none."""
+
 Files = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]], int, range]
 
 
@@ -84,6 +88,12 @@ def plan(
         shard_records=shard_records, reader=found.name, set_aside=set_aside, purpose=purpose,
     )  # fmt: skip
     return Plan(declaration, found, batch_size, drop_remainder=drop_remainder)
+
+
+def shard_of(count: int, batch_size: int) -> int | None:
+    """Rows that are leased at once. None: the default."""
+    few = max(SHARD_BATCHES_LEAST, count // batch_size // SHARDS_LEAST)
+    return batch_size * few if few < SHARD_BATCHES else None
 
 
 def _files(files: Files, reader: Reader) -> list[pb.DataFile]:

@@ -124,7 +124,7 @@ def role_command(
     ours = env.process_environment(
         aimaster=aimaster, job=plan.job, role=role, index=index, slots=plan.limits.slots,
         certificates=str(plan.directory.certificates), workdir=str(plan.directory.path), evaluator=plan.limits.evaluator,
-        layout=plan.layout.layout,
+        layout=plan.layout.layout, workers=0 if plan.limits.slots else plan.limits.workers,
     )  # fmt: skip
     return Command(
         plan.ps_program if role == "ps" else plan.command,

@@ -72,6 +72,11 @@ class Member:
         return self._summing.step
 
     @property
+    def view(self) -> pb.View:
+        """The newest."""
+        return self._views.newest
+
+    @property
     def size(self) -> int:
         """Members of the newest view."""
         return len(self._views.newest.workers)
@@ -83,7 +88,7 @@ class Member:
 
     def sum(
         self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None, exact: int = 0,
+        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
     ) -> Summed:  # fmt: skip
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
@@ -99,7 +104,7 @@ class Member:
             self.leave()
         self._take_part()
         with causes.during(SUM):
-            summed = self._summing.sum(arrays, weight, vote, leads, entered, exact)
+            summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other)
         self._weight += weight * summed.counted
         self.clock.examples_per_step = int(weight)
         self.clock.completed(summed.step)

@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras import keras2, keras3
 from deeprec_ext.keras.entry import SAVES, measured
 from deeprec_ext.keras.files.redirected import Redirected, is_aware
 from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.in_step.home import Home
-from deeprec_ext.keras.in_step.kept import Kept
 from deeprec_ext.keras.in_step.model import InStep
 from deeprec_ext.keras.in_step.voting import EpochsInStep
 from deeprec_ext.keras.leased.fitting import Fitting

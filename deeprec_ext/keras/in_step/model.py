@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.states import Variables
 from deeprec_ext.allreduce.summing import Summed
@@ -32,7 +33,6 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.hooks.rates import scaled
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.in_step.home import Home
-from deeprec_ext.keras.in_step.kept import Kept
 from deeprec_ext.keras.optimizers import optimizers
 from deeprec_ext.keras.windows import written_by
 from deeprec_ext.tf_private import keras_classes

@@ -15,16 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.data.plan import SHARD_BATCHES, Plan, plan
+from deeprec_ext.data.plan import Plan, plan, shard_of
 from deeprec_ext.data.readers import IndexReader
 from deeprec_ext.data.readers.base import Columns, Shard
 from deeprec_ext.keras.leased.digests import digests, numbered
 
 BATCH = 32
 """Rows of a batch where the script does not say, as in Keras."""
-
-SHARDS_LEAST, SHARD_BATCHES_LEAST = 64, 2
-"""An epoch has so many shards, if that leaves them so many batches: else some processes had all rows of it, and others none."""
 
 ORDERED_ROWS_MAX = 100_000_000
 """The numbers of more rows would take a gigabyte."""
@@ -92,12 +89,6 @@ class Rows:
     def pack(self, columns: Mapping[str, np.ndarray]) -> Any:
         """A batch of the reader as an element."""
         return tf.nest.pack_sequence_as(self.structure, [columns[str(place)] for place in range(len(columns))])
-
-
-def shard_of(count: int, batch_size: int) -> int | None:
-    """Rows that are leased at once. None: the default."""
-    few = max(SHARD_BATCHES_LEAST, count // batch_size // SHARDS_LEAST)
-    return batch_size * few if few < SHARD_BATCHES else None
 
 
 class RowReader(IndexReader):

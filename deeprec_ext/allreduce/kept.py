@@ -32,7 +32,7 @@ class Kept:
       position: asks for that of the data ledger: what is trained for sure. It is kept with a model that has all of that.
     """
 
-    def __init__(self, directory: Path | None, position: Callable[[], bytes]) -> None:
+    def __init__(self, directory: Path | None, position: Callable[[], bytes] = lambda: b"") -> None:
         self._directory, self._ask = directory, position
         self._asked: list[bytes] | None = None
         self.position = b""

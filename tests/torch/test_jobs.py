@@ -1,0 +1,98 @@
+"""Unmodified DDP scripts in real jobs: workers come, go and die, and models and optimizers stay equal bit for bit."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+DDP = (sys.executable, str(SCRIPTS / "ddp.py"))
+
+
+def lines(place: Path, kind: str) -> dict[str, list[list[str]]]:
+    """rank.pid → words of each line of this kind, in order; a torn last one is left out."""
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    for file in sorted(place.glob("*.[0-9]*")):
+        for line in file.read_text().splitlines(keepends=True):
+            if line.startswith(f"{kind} ") and line.endswith("\n"):
+                found[file.name].append(line.split()[1:])
+    return found
+
+
+def step(place: Path) -> int:
+    return max((int(rows[-1][0]) for rows in lines(place, "step").values() if rows), default=0)
+
+
+def together(place: Path, size: int, since: int = 0) -> bool:
+    """Whether so many processes have made one step after `since`, each with what the others have."""
+    made = Counter(
+        (int(row[0]), row[1]) for rows in lines(place, "step").values() for row in rows if int(row[0]) > since
+    )
+    return max(made.values(), default=0) >= size
+
+
+def check(place: Path) -> None:
+    """Equal after each step; none is left out, none comes twice in a process, none goes back."""
+    known: dict[int, set[str]] = defaultdict(set)
+    for name, rows in lines(place, "step").items():
+        steps = [int(row[0]) for row in rows]
+        assert steps == sorted(set(steps)), name
+        for row in rows:
+            known[int(row[0])].add(row[1])
+    assert {number: states for number, states in known.items() if len(states) > 1} == {}
+    assert sorted(known) == list(range(1, max(known) + 1))
+
+
+def test_an_unchanged_ddp_script_goes_on_while_workers_come_go_and_die(begin, tmp_path):
+    place, enough = tmp_path / "out", tmp_path / "enough"
+    job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "1000", "--until", str(enough)))
+    job.until(lambda: together(place, 2), "steps of two")
+    assert job.scale(workers=2).outcome == "committed"
+    job.until(lambda: together(place, 3, step(place)), "steps of three")
+    killed = job.kill("worker-0")
+    before = step(place)
+    job.until(lambda: step(place) > before + 5, "steps after a kill")
+    job.until(lambda: job.pid("worker-0") != killed, "another process of worker-0")
+    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill")
+    killed = job.kill("chief-0")
+    before = step(place)
+    job.until(lambda: step(place) > before + 5, "steps after a kill of the chief")
+    job.until(lambda: job.pid("chief-0") != killed, "another process of chief-0")
+    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill of the chief")
+    assert job.scale(workers=0).outcome == "committed"
+    before = step(place)
+    job.until(lambda: step(place) > before + 5, "steps of one")
+    enough.touch()
+    assert job.end() == 0, job.output
+    check(place)
+    assert (place / "model.pt").exists()
+    assert {name: role["restarted"] for name, role in job.summary()["roles"].items() if role["restarted"]} == {
+        "chief-0": 1, "worker-0": 1
+    }  # fmt: skip
+
+
+def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_step(begin, tmp_path):
+    place = tmp_path / "out"
+    job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "3", "--workers", "2"))
+    job.until(lambda: together(place, 2), "steps of two")
+    assert job.scale(workers=2).outcome == "committed"
+    assert job.end() == 0, job.output
+    check(place)
+    data = job.summary()["data"]
+    assert data["trained"] == 3 * 1600 and data["repeated"] == data["lost"] == 0, data
+    epochs = defaultdict(set)
+    for rows in lines(place, "epoch").values():
+        for epoch, right, seen, state, _ in rows:
+            epochs[epoch].add((right, seen, state))
+    assert len(epochs["2"]) == 1 and {seen for _, seen, _ in epochs["2"]} == {"200"}
+
+
+def test_what_cannot_be_followed_ends_the_job_with_its_name(begin):
+    job = begin("--workers", "1", command=(sys.executable, str(SCRIPTS / "gathers.py")))
+    assert job.end() != 0
+    assert "torch.distributed.all_gather cannot be followed where workers come and go" in job.output

@@ -1,0 +1,282 @@
+"""The stand-ins of a DDP script, with another member that gives what the test says."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not here: make torch")
+
+from deeprec_ext.allreduce.summing import OtherError, Summed  # noqa: E402
+from deeprec_ext.elastic.member import joined  # noqa: E402
+from deeprec_ext.torch import process_groups, replica, sampling, wrapped  # noqa: E402
+from deeprec_ext.torch.process_groups import all_reduce, barrier, broadcast, get_rank, get_world_size  # noqa: E402
+from deeprec_ext.torch.snapshot import Snapshot  # noqa: E402
+
+
+class Other:
+    """A member of a ring of two: the other gives `factor` times what this one gives, of `weight` records."""
+
+    def __init__(self) -> None:
+        self.step, self.factor, self.weight = 5, 3.0, 1.0
+        self.leaving = threading.Event()
+        self.view = SimpleNamespace(workers=[SimpleNamespace(name="chief-0"), SimpleNamespace(name="worker-0")])
+        self.identity = SimpleNamespace(name="chief-0")
+        self.place = (2, 0)
+        self.sums: list[list[np.ndarray]] = []
+        self.elsewhere = 0
+
+    def sum(self, arrays, weight=1.0, **words):
+        if self.elsewhere:
+            self.elsewhere -= 1
+            raise OtherError("elsewhere")
+        self.sums.append([np.array(one) for one in arrays])
+        self.step = max(0, self.step) + 1
+        total = weight + self.weight
+        found = [(one * weight + one * self.factor * self.weight) / (total or 1) for one in arrays[:-1]]
+        last = arrays[-1] if total else np.zeros_like(arrays[-1])
+        return Summed([one.astype(arrays[0].dtype) for one in (*found, last)], total, self.step, True, True, False, 2)
+
+    def pause(self) -> None:
+        self.step = -1
+
+
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> Other:
+    made, one = Other(), replica.REPLICA
+    monkeypatch.setattr(one, "member", made)
+    monkeypatch.setattr(one, "_joined", made)
+    monkeypatch.setattr(one, "chief", True)
+    monkeypatch.setattr(one, "snapshot", Snapshot())
+    monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
+
+    def refuse(reason: str) -> None:
+        raise AssertionError(f"refused: {reason}")
+
+    monkeypatch.setattr(joined, "give_up", refuse)
+    return made
+
+
+def gradients(model) -> list[torch.Tensor]:
+    return [one.grad.clone() for one in model.parameters()]
+
+
+def stock(model, x) -> list[torch.Tensor]:
+    model.zero_grad()
+    model(x).square().mean().backward()
+    found = gradients(model)
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def test_gradients_are_the_mean_of_all_by_records_before_the_optimizer_sees_them(member: Other) -> None:
+    torch.manual_seed(0)
+    inner, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    alone = stock(inner, x)
+    model = wrapped.DistributedDataParallel(inner, find_unused_parameters=True, gradient_as_bucket_view=True)
+    model(x).square().mean().backward()
+    for one, own in zip(gradients(model), alone):
+        torch.testing.assert_close(one, own * 2)  # (1 + 3) / 2
+    assert list(model.state_dict()) == ["module.weight", "module.bias"] and len(member.sums) == 1
+
+
+def test_gradients_are_gathered_within_no_sync_and_summed_as_one(member: Other) -> None:
+    torch.manual_seed(0)
+    inner, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    alone = stock(inner, x)
+    model = wrapped.DistributedDataParallel(inner)
+    with model.no_sync():
+        model(x).square().mean().backward()
+    assert not member.sums and replica.REPLICA.accumulates
+    model(x).square().mean().backward()
+    for one, own in zip(gradients(model), alone):
+        torch.testing.assert_close(one, own * 4)
+    assert len(member.sums) == 1
+
+
+def test_each_backward_pass_of_a_step_is_a_sum_of_the_records_of_the_step(member: Other) -> None:
+    made = sampling.Pass.__new__(sampling.Pass)
+    made._summed, made._taken, made._weight = False, [(None, 4), (None, 2)], 0
+    assert made.weight == 6
+    made._summed, made._taken = True, []
+    assert made.weight == 6
+    made._summed = False
+    assert made.weight == 0
+
+
+def test_what_some_have_left_counts_nothing_and_takes_nothing_away(member: Other) -> None:
+    """A loader that asks whether to go on gives zeros, with a weight, while others make a step."""
+    inner, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+    alone = stock(inner, x)
+    member.sum = lambda arrays, *args, **words: Summed([one * 0.8 for one in arrays], 5.0, 9, True, True)
+    model = wrapped.DistributedDataParallel(inner)
+    model(x).square().mean().backward()
+    for one, own in zip(gradients(model), alone):
+        torch.testing.assert_close(one, own)
+
+
+def test_what_nobody_has_used_keeps_no_gradient_and_what_one_has_gets_his(member: Other) -> None:
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.used(x)
+
+    model = wrapped.DistributedDataParallel(Two())
+    model(torch.ones(2, 3)).sum().backward()
+    assert model.module.unused.weight.grad is None and model.module.used.weight.grad is not None
+
+    def everything(arrays, weight=1.0, **words):
+        return Summed([np.ones_like(one) for one in arrays], 2.0, 9, True, True, False, 2)
+
+    member.sum = everything
+    model(torch.ones(2, 3)).sum().backward()
+    assert torch.equal(model.module.unused.weight.grad, torch.ones(1, 3))
+
+
+def test_statistics_of_a_normalisation_are_averaged_and_those_of_its_own_are_not(member: Other) -> None:
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)) + 5
+    for averages in (True, False):
+        model = wrapped.DistributedDataParallel(torch.nn.BatchNorm1d(3), broadcast_buffers=averages)
+        model(x).sum().backward()
+        own = 0.1 * x.mean(0)
+        torch.testing.assert_close(model.module.running_mean, own * 2 if averages else own)
+
+
+def test_a_step_to_which_nobody_has_given_anything_leaves_no_gradients(member: Other) -> None:
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
+    before = [one.detach().clone() for one in model.parameters()]
+    member.sum = lambda arrays, *args, **words: Summed([np.zeros_like(one) for one in arrays], 0.0, 9, True, True)
+    model(torch.ones(2, 3)).sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, model.parameters()))
+
+
+def test_who_finds_the_others_elsewhere_takes_no_part_and_tries_again(member: Other) -> None:
+    member.elsewhere = 2
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    model(torch.ones(2, 3)).sum().backward()
+    assert member.elsewhere == 0 and len(member.sums) == 1
+
+
+@pytest.mark.parametrize("position, weight", [(0, 1.0), (2, 4.0), (0, 0.0)])
+def test_a_newcomer_takes_the_state_again_where_it_has_not_met_the_others_in_a_step(
+    member: Other, position: int, weight: float
+) -> None:
+    """A loader's state is that before a forward pass, which counts the batches of a normalisation."""
+    member.step, pauses, whole = -1, [], member.sum
+
+    def joins(arrays, *args, **words):
+        replica.REPLICA.snapshot.came = replica.REPLICA.snapshot.place
+        if len(pauses) < 2:
+            member.step = 7
+            found = [np.zeros_like(one) for one in arrays[:-1]]
+            return Summed([*found, np.full(1, position, np.float32)], weight, 7, False, True)
+        return whole(arrays, *args, **words)
+
+    def pause() -> None:
+        pauses.append(member.step)
+        member.step = -1
+
+    member.sum, member.pause = joins, pause
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    model(torch.ones(2, 3)).sum().backward()
+    assert pauses == [7, 7] and model.module.bias.grad is not None
+
+
+def test_sparse_gradients_are_refused_by_name(member: Other) -> None:
+    model = wrapped.DistributedDataParallel(torch.nn.Embedding(5, 3, sparse=True))
+    with pytest.raises(AssertionError, match="sparse=True"):
+        model(torch.tensor([1, 2])).sum().backward()
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.float64, torch.bfloat16])
+def test_sums_of_a_script_s_own_have_the_type_they_had(member: Other, kind: torch.dtype) -> None:
+    wrapped_model = wrapped.DistributedDataParallel(torch.nn.Linear(1, 1))
+    assert wrapped_model.require_backward_grad_sync
+    one = torch.tensor([1, 2, 250], dtype=kind)
+    all_reduce(one)
+    assert one.dtype == kind and one.tolist() == [4, 8, 1000]
+    work = all_reduce(one, op=torch.distributed.ReduceOp.SUM, async_op=True)
+    assert work.wait() and one.tolist() == [16, 32, 4000]
+    barrier()
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.uint8, torch.float16, torch.float64])
+def test_what_one_broadcasts_comes_bit_for_bit(member: Other, kind: torch.dtype) -> None:
+    member.weight = 0.0
+    one = torch.tensor([1, 0, 77], dtype=torch.float64).to(kind)
+    before = one.clone()
+    broadcast(one, src=0)
+    assert torch.equal(one, before) and len(member.sums) == 1
+
+
+def test_who_has_not_trained_with_the_others_keeps_what_it_has(member: Other) -> None:
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(1, 1))
+    member.step = -1
+    one = torch.ones(3)
+    all_reduce(one)
+    assert model is not None and one.tolist() == [1, 1, 1] and not member.sums
+
+
+def test_sums_before_there_is_a_model_and_other_operations_are_refused_by_name(member: Other) -> None:
+    with pytest.raises(AssertionError, match="wrap the model in DistributedDataParallel"):
+        all_reduce(torch.ones(1))
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(1, 1))
+    with pytest.raises(AssertionError, match=r"all_reduce with ReduceOp\.MAX"):
+        all_reduce(torch.ones(1), op=torch.distributed.ReduceOp.MAX)
+    with pytest.raises(AssertionError, match=r"torch\.distributed\.all_gather cannot be followed"):
+        process_groups.refusal("all_gather")([], torch.ones(1))
+    with pytest.raises(AssertionError, match="register_comm_hook"):
+        model.register_comm_hook(None, None)
+
+
+def test_the_world_is_the_ring_as_it_is_now(member: Other) -> None:
+    assert (get_rank(), get_world_size()) == (0, 2)
+    member.view.workers.append(SimpleNamespace(name="worker-1"))
+    assert get_world_size() == 3
+    member.view.workers = [SimpleNamespace(name="worker-0")]
+    assert get_world_size() == 2  # and this one, which is on its way
+
+
+def test_without_a_group_pytorch_s_own_words_are_said() -> None:
+    with pytest.raises(RuntimeError, match="Default process group has not been initialized"):
+        wrapped.DistributedDataParallel(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_order_of_an_epoch_is_pytorch_s(shuffle: bool) -> None:
+    data, epoch = list(range(100)), 3
+    ours = sampling.DistributedSampler(data, shuffle=shuffle, seed=5)
+    theirs = torch.utils.data.distributed.DistributedSampler(data, 1, 0, shuffle=shuffle, seed=5)
+    for one in (ours, theirs):
+        one.set_epoch(epoch)
+    assert ours.order().tolist() == list(theirs)
+
+
+def test_records_are_divided_without_padding_where_nothing_is_trained(member: Other) -> None:
+    data = list(range(7))
+    loader = torch.utils.data.DataLoader(data, 2, sampler=sampling.DistributedSampler(data, shuffle=False))
+    with torch.no_grad():
+        first = [one for batch in sampling.iterated(type(loader).__iter__, loader) for one in batch.tolist()]
+        member.place = (2, 1)
+        second = [one for batch in sampling.iterated(type(loader).__iter__, loader) for one in batch.tolist()]
+    assert (first, second) == ([0, 2, 4, 6], [1, 3, 5])
+
+
+def test_the_number_of_a_pass_is_that_of_its_epoch_or_the_next() -> None:
+    one = sampling.DistributedSampler([1, 2])
+    assert one.number() == 0
+    one.set_epoch(4)
+    assert one.number() == 4
+    one.passed = 4
+    assert one.number() == 5
+    one.set_epoch(0)  # a script that always says the same
+    assert one.number() == 5
