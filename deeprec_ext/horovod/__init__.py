@@ -1,9 +1,9 @@
 """Drop-in for scripts that were written for Horovod: `import deeprec_ext.horovod as hvd`, for all its flavours of TensorFlow.
 
-In a job of `deeprec-ext run --strategy allreduce -- python train.py` its processes are Horovod's ranks, which come, go and die as
-those of a job do; without a job there is one. `world`: who is there, and calls of all together; `reducing`: operations;
-`distributed`: optimizers and tapes; `states`, `resets`: `hvd.elastic`. `tensorflow`, `tensorflow.keras` and `keras` are names for
-the same. What is not followed is refused by name.
+In a job of `deeprec-ext run --strategy allreduce -- python train.py` its processes are Horovod's ranks, which come, go and die
+as those of a job do; without a job there is one. `world`: who is there, and calls of all together; `reducing`: operations;
+`distributed`: optimizers and tapes; `committed`, `resets`: `hvd.elastic`. `tensorflow`, `tensorflow.keras` and `keras`
+are names for the same. What is not followed is refused by name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,29 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.horovod import callbacks as callbacks
 from deeprec_ext.horovod import resets as elastic
 from deeprec_ext.horovod.distributed import (
-    DistributedGradientTape, DistributedOptimizer, PartialDistributedGradientTape, load_model,
+    DistributedGradientTape,
+    DistributedOptimizer,
+    PartialDistributedGradientTape,
+    load_model,
 )  # fmt: skip
 from deeprec_ext.horovod.reducing import (
-    Adasum, Average, Compression, Max, Min, Product, Sum, allgather, allgather_object, allreduce, broadcast, broadcast_,
-    broadcast_global_variables, broadcast_object, broadcast_object_fn, broadcast_variables, global_process_set,
+    Adasum,
+    Average,
+    Compression,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather,
+    allgather_object,
+    allreduce,
+    broadcast,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+    global_process_set,
     grouped_allreduce,
 )  # fmt: skip
 from deeprec_ext.horovod.world import WORLD, HorovodInternalError, HostsUpdatedInterrupt
@@ -85,7 +103,10 @@ def _built(name: str, value: Any) -> Any:
     def built(*args: Any, **kwargs: Any) -> Any:
         return value
 
-    built.__name__, built.__doc__ = name, "Of Horovod's transports there is none; what crosses does so by DeepRec Extension's ring."
+    built.__name__, built.__doc__ = (
+        name,
+        "Of Horovod's transports there is none; what crosses does so by DeepRec Extension's ring.",
+    )
     return built
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.horovod.reducing import Average, Compression, broadcast_variables, reduce_arrays, reference
-from deeprec_ext.horovod.states import rate_of, variables_of
+from deeprec_ext.horovod.committed import rate_of, variables_of
 from deeprec_ext.horovod.world import WORLD
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """After the first batch all have what `root_rank` has, of model and optimizer. Who comes later is given it by the others."""
+    """After the first batch all have what `root_rank` has, of model and optimizer. Who comes later gets it from the others."""
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = ()) -> None:
         super().__init__()
@@ -36,6 +36,9 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):  # type: ig
         if not self._done:
             broadcast_variables(self._variables(), self._root_rank)
         self._done = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        WORLD.rest()
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
@@ -73,13 +76,16 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):  # type: ignore
         self._rate, self._start, self._end = initial_lr, start_epoch, end_epoch
         self._staircase, self._corrects, self.steps_per_epoch = staircase, momentum_correction, steps_per_epoch
         self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
-        self._epoch, self._momentum = 0, None
+        self._epoch = 0
+        self._momentum: float | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
-                raise ValueError(f"{type(self).__name__} needs steps_per_epoch, for nobody knows how many steps an epoch has")
+                raise ValueError(
+                    f"{type(self).__name__} needs steps_per_epoch, for nobody knows how many steps an epoch has"
+                )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -119,7 +125,7 @@ def _assign(optimizer: Any, name: str, value: float) -> None:
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """From `initial_lr / size()` to `initial_lr`, batch by batch in the first epochs, with the size that there is at the time."""
+    """From `initial_lr / size()` to `initial_lr`, batch by batch in the first epochs, with the size that there is then."""
 
     def __init__(
         self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True,

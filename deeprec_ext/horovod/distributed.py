@@ -14,11 +14,12 @@ import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.horovod.reducing import Average, Compression, Op, Sum, reduce_tensors, reference, refuse_others
-from deeprec_ext.horovod.states import build
+from deeprec_ext.horovod.committed import build
 from deeprec_ext.horovod.world import GRADIENTS, WORLD
 from deeprec_ext.tf_private import keras_classes
 
 v1 = tf.compat.v1
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -54,7 +55,7 @@ class _Passes:
         WORLD.begins_anew.append(self.clear)
 
     def clear(self) -> None:
-        for one in ([self._done, *self._sums] if self._done is not None else []):
+        for one in [self._done, *self._sums] if self._done is not None else []:
             one.assign(tf.zeros_like(one))
 
     def apply(self, gradients: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
@@ -68,18 +69,19 @@ class _Passes:
             variable.assign_add(one)
         self._done.assign_add(1)
 
-        def all_of_them() -> None:
+        def all_of_them() -> Any:
             whole = list(gradients)
             for at, variable in zip(there, self._sums):
                 whole[at] = variable / tf.cast(self._count, variable.dtype) if self._mean else variable.read_value()
             apply(whole)
             self.clear()
+            return tf.constant(True)
 
         if tf.executing_eagerly():
             if int(self._done.numpy()) >= self._count:
                 all_of_them()
         else:
-            tf.cond(self._done >= self._count, lambda: (all_of_them(), tf.constant(True))[1], lambda: tf.constant(False))
+            tf.cond(self._done >= self._count, all_of_them, lambda: tf.constant(False))
 
 
 # ---------------------------------------------------------------------------------------------------- Keras, TensorFlow 1
@@ -137,14 +139,18 @@ def DistributedOptimizer(
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         gradients = list(grads)
-        variables = list(trainable_variables if trainable_variables is not None else keras_classes.trained_by(self.apply))
+        variables = list(
+            trainable_variables if trainable_variables is not None else keras_classes.trained_by(self.apply)
+        )
         with tf.init_scope():
             build(self, variables)
         return apply_with(lambda means: kind.apply(self, means, variables), gradients, variables)
 
     body = {"apply": apply} if method == "apply" else {"apply_gradients": apply_gradients}
     optimizer.__class__ = type(
-        kind.__name__, (kind,), {**body, "sums_by_itself": True, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        kind.__name__,
+        (kind,),
+        {**body, "sums_by_itself": True, "__module__": kind.__module__, "__qualname__": kind.__qualname__},
     )
     return optimizer
 

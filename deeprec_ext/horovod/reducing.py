@@ -27,7 +27,7 @@ class Op:
 
 
 Average, Sum, Min, Max, Product, Adasum = map(Op, ("Average", "Sum", "Min", "Max", "Product", "Adasum"))
-_TOGETHER = {"Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
+_TOGETHER: dict[str, Any] = {"Min": np.minimum, "Max": np.maximum, "Product": np.multiply}
 
 
 class _Plain:
@@ -55,7 +55,9 @@ def refuse_others(op: Op | None = None, process_set: Any = None, average: bool |
         op = Average if average else Sum
     op = op or Average
     if op is Adasum:
-        raise RefusedError("Adasum is not followed: use op=hvd.Average, and scale the learning rate in a reset callback")
+        raise RefusedError(
+            "Adasum is not followed: use op=hvd.Average, and scale the learning rate in a reset callback"
+        )
     return op
 
 
@@ -286,7 +288,9 @@ def broadcast_(variables: Sequence[Any], root_rank: int, name: str | None = None
 def broadcast_global_variables(root_rank: int) -> Any:
     """In a graph of TensorFlow 1. Raises RuntimeError elsewhere."""
     if tf.executing_eagerly():
-        raise RuntimeError("there are no global variables in TensorFlow 2: hvd.broadcast_variables(model.variables, root_rank)")
+        raise RuntimeError(
+            "there are no global variables in TensorFlow 2: hvd.broadcast_variables(model.variables, root_rank)"
+        )
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
 
 
@@ -299,4 +303,3 @@ def raw(variable: Any) -> Any:
     """The variable of TensorFlow in one of Keras."""
     inside = keras_classes.inside(variable) if not isinstance(variable, tf.Variable) else None
     return inside if inside is not None else keras_classes.unwrapped(variable)
-

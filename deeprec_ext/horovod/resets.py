@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from deeprec_ext.horovod.states import KerasState, ObjectState, State, TensorFlowKerasState, TensorFlowState
+from deeprec_ext.horovod.committed import KerasState, ObjectState, State, TensorFlowKerasState, TensorFlowState
 from deeprec_ext.horovod.world import WORLD, HorovodInternalError, HostsUpdatedInterrupt
 
 T = TypeVar("T")

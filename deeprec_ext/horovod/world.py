@@ -1,11 +1,11 @@
 """The processes of a job as a script written for Horovod sees them: who they are, and what they do together.
 
-Such a script makes its calls (a sum of gradients, a broadcast, a look for changes) in all processes, in the same order. Each call
-begins with a word of everybody, so all know whether it is the same one, and go through it in one ring (`allreduce.ring`).
+Such a script makes its calls (a sum of gradients, a broadcast, a look for changes) in all processes, in the same order. Each
+call begins with a word of everybody, so all know whether it is the same one, and go through it in one ring (`allreduce.ring`).
 
-Where the ring is lost, or another begins, there are two ways. Within `elastic.run` the call fails as it does in Horovod, and all
-begin again with the state of the one that is farthest. Elsewhere the call is made again with those who are there: who had come
-through it gives the others its result, and who is new, or was away, is given the model.
+Where the ring is lost, or another begins, there are two ways. Within `elastic.run` the call fails as it does in Horovod, and
+all begin again with the state of the one that is farthest. Elsewhere the call is made again with those who are there: who had
+come through it gives the others its result, and who is new, or was away, is given the model.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ T = TypeVar("T")
 BEGIN_SECONDS = 120.0
 """How long `init` waits, at a job's beginning, for the processes that it begins with."""
 LOOK_SECONDS = 0.02
+REST_SECONDS = 5.0
+"""How long others may wait for a process whose `fit` is over."""
 GRADIENTS = "gradients"
 """The kind of call that is made in each step, of whatever length the fits of others are."""
 
@@ -112,6 +114,7 @@ class World:
         self._result: Any = None
         self._steps, self._weight = 0, 1
         self._words: list[Word] = []
+        self._made, self._resting = 0, threading.Timer(0, lambda: None)
         self._apart = False  # somebody has come in the middle: only gradients are summed from now on
         self._lock = threading.RLock()
 
@@ -194,6 +197,8 @@ class World:
         """
         self._must_be_initialised()
         with self._lock:
+            self._made += 1
+            self._resting.cancel()
             while True:
                 if self._apart and kind != GRADIENTS:
                     return work(ALONE, 1)
@@ -205,10 +210,11 @@ class World:
                     if self._words_are_told(ring, f"{kind} {like}".strip()):
                         late = self._settle(ring)
                         if late is not None:
-                            return self._came_through(kind, late[0])
+                            return self._came_through(kind, late[0], self._best.number)
                         continue
                     self._must_be_alike()
-                    return self._came_through(kind, work(ring, sum(one.weight for one in self._words)))
+                    result = work(ring, sum(one.weight for one in self._words))
+                    return self._came_through(kind, result, self._generation.number)
                 except LostError as error:
                     self._leave(str(error))
                     if self.resets:
@@ -217,6 +223,23 @@ class World:
                     self._leave(type(error).__name__)
                     raise
 
+    def rest(self) -> None:
+        """A `fit` is over: the others, who may have more to do, go on without this process unless it calls again soon."""
+        if self.member is None or self.resets:
+            return
+        member, made = self.member, self._made
+
+        def leave() -> None:
+            with self._lock:
+                if made == self._made and not member.leaving.is_set():
+                    self._leave("")
+                    member.pause()
+
+        self._resting.cancel()
+        self._resting = threading.Timer(REST_SECONDS, leave)
+        self._resting.daemon = True
+        self._resting.start()
+
     def gather(self, kind: str, said: str) -> list[str]:
         """What each says, in the order of their ranks; a line."""
         return self.call(kind, lambda ring, weight: [one.decode() for one in ring.gather(said.encode())])
@@ -224,9 +247,7 @@ class World:
     def check(self) -> None:
         """All hear at once that processes come or go. Raises HostsUpdatedInterrupt."""
         self.call("check", lambda ring, weight: None)
-        if self.member is not None and any(
-            one.leaves or one.stale for one in self._words
-        ):
+        if self.member is not None and any(one.leaves or one.stale for one in self._words):
             raise HostsUpdatedInterrupt("processes come or go")
 
     def enter(self) -> bool:
@@ -257,7 +278,15 @@ class World:
         """Whether something has to be settled before the call."""
         leaves = self.member is not None and self.member.leaving.is_set()
         mine = Word(
-            kind, self._calls, self._came_in, self._before, self._steps, self.resets, bool(self._others), leaves, self._weight
+            kind,
+            self._calls,
+            self._came_in,
+            self._before,
+            self._steps,
+            self.resets,
+            bool(self._others),
+            leaves,
+            self._weight,
         )
         self._words = [Word(**json.loads(one)) for one in ring.gather(json.dumps(asdict(mine)).encode())]
         self._steps = max(one.steps for one in self._words)
@@ -311,8 +340,8 @@ class World:
         self.shared.put(arrays)
         self._calls, self._came_in, self._before, self._weight = best.calls, best.number, best.before, 0
 
-    def _came_through(self, kind: str, result: Any) -> Any:
-        self._calls, self._came_in, self._before = self._calls + 1, self._generation.number, self._came_in
+    def _came_through(self, kind: str, result: Any, number: int) -> Any:
+        self._calls, self._came_in, self._before = self._calls + 1, number, self._came_in
         self._result, self._weight = result, 1
         if kind == GRADIENTS:
             self._steps += 1
@@ -376,4 +405,13 @@ def hand_object(ring: Ring, thing: Any, source: int) -> Any:
 
 WORLD = World()
 
-__all__ = ["GRADIENTS", "WORLD", "HorovodInternalError", "HostsUpdatedInterrupt", "LeaveError", "World", "depart", "hand_object"]
+__all__ = [
+    "GRADIENTS",
+    "WORLD",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "LeaveError",
+    "World",
+    "depart",
+    "hand_object",
+]

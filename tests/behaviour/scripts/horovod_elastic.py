@@ -1,4 +1,4 @@
-"""In the form of Horovod's documented elastic examples, with another import; it writes down what it has after each step.
+"""In the form of Horovod's documented examples, with another import; it writes down what it has after each step.
 
 `steps/ROLE.PID`: number of the step, check of all weights and of the optimizer's, learning rate ÷ the first one, size, rank.
 """
@@ -19,7 +19,7 @@ OUT = os.environ.get("DEEPREC_EXT_WORKDIR", ".")
 RATE = 0.001
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--form", choices=["fit", "loop"], default="fit")
+parser.add_argument("--form", choices=["fit", "loop", "plain"], default="fit")
 parser.add_argument("--steps", type=int, default=100_000, help="of all processes together, at the most")
 parser.add_argument("--seconds", type=float, default=0.02)
 arguments = parser.parse_args()
@@ -121,7 +121,22 @@ def loop():
     train(state)
 
 
-{"fit": fit, "loop": loop}[arguments.form]()
+def plain():
+    """As docs/keras.rst has it, without `elastic.run`."""
+    model.compile(hvd.DistributedOptimizer(optimizer), loss="mse", metrics=["mae"])
+    see = tf.keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: note())
+
+    class Stop(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = hurry()
+
+    model.fit(
+        x, y, batch_size=32, epochs=arguments.steps // 8, verbose=0,
+        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback(), see, Stop()],
+    )  # fmt: skip
+
+
+{"fit": fit, "loop": loop, "plain": plain}[arguments.form]()
 append("end", *(zlib.crc32(np.ascontiguousarray(one).tobytes()) for one in model.get_weights()))
 if hvd.rank() == 0:
     append("saved", hvd.size())

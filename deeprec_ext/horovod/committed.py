@@ -188,7 +188,11 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def read(variables: Sequence[Any], session: Any) -> list[Any]:
-    values = session.run([one.read_value() for one in variables]) if session is not None else [one.numpy() for one in variables]
+    values = (
+        session.run([one.read_value() for one in variables])
+        if session is not None
+        else [one.numpy() for one in variables]
+    )
     return [np.array(one, order="C") for one in values]
 
 
