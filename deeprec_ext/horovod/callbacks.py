@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.horovod.reducing import Average, Compression, broadcast_variables, reduce_arrays, reference
 from deeprec_ext.horovod.committed import rate_of, variables_of
+from deeprec_ext.horovod.reducing import Average, Compression, broadcast_variables, reduce_arrays, reference
 from deeprec_ext.horovod.world import WORLD
 
 

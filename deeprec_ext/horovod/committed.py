@@ -179,12 +179,8 @@ def rate_of(optimizer: Any) -> Any:
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
     """It has its variables, as after a first step."""
-    if optimizer is None or not tf.executing_eagerly():
-        return
-    if hasattr(optimizer, "_create_all_weights"):  # Keras before 2.11
-        optimizer._create_all_weights(variables)
-    elif hasattr(optimizer, "build") and not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
-        optimizer.build(variables)
+    if tf.executing_eagerly() and hasattr(optimizer, "build"):  # which does nothing the second time; older ones do it late
+        optimizer.build(list(variables))
 
 
 def read(variables: Sequence[Any], session: Any) -> list[Any]:

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
-from deeprec_ext.horovod.reducing import Average, Compression, Op, Sum, reduce_tensors, reference, refuse_others
 from deeprec_ext.horovod.committed import build
+from deeprec_ext.horovod.reducing import Average, Compression, Op, Sum, reduce_tensors, reference, refuse_others
 from deeprec_ext.horovod.world import GRADIENTS, WORLD
 from deeprec_ext.tf_private import keras_classes
 
