@@ -179,7 +179,9 @@ def rate_of(optimizer: Any) -> Any:
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
     """It has its variables, as after a first step."""
-    if tf.executing_eagerly() and hasattr(optimizer, "build"):  # which does nothing the second time; older ones do it late
+    if tf.executing_eagerly() and hasattr(
+        optimizer, "build"
+    ):  # which does nothing the second time; older ones do it late
         optimizer.build(list(variables))
 
 

@@ -212,7 +212,7 @@ class World:
                         if late is not None:
                             return self._came_through(kind, late[0], self._best.number)
                         continue
-                    self._must_be_alike()
+                    self._must_be_alike(ring)
                     result = work(ring, sum(one.weight for one in self._words))
                     return self._came_through(kind, result, self._generation.number)
                 except LostError as error:
@@ -302,14 +302,17 @@ class World:
     def _best(self) -> Word:
         return max(self._words, key=lambda one: (one.calls, one.number))
 
-    def _must_be_alike(self) -> None:
-        kinds = [one.kind for one in self._words]
-        if len(set(kinds)) > 1:
-            other = next(rank for rank, kind in enumerate(kinds) if kind != kinds[0])
-            raise UsageError(
-                f"processes have come to calls that are not alike: {kinds[0]!r} of rank 0, {kinds[other]!r} of rank {other}: "
-                "give all as many steps, and the same calls in the same order"
-            )
+    def _must_be_alike(self, ring: Ring) -> None:
+        """Raises UsageError where this process is at another call than who has trained most, LostError where others are."""
+        right, mine = max(self._words, key=lambda one: one.steps), self._words[ring.rank]
+        if all(one.kind == right.kind for one in self._words):
+            return
+        if mine.kind == right.kind:
+            raise LostError("a process has come to another call, and is none of us")
+        raise UsageError(
+            f"processes have come to calls that are not alike: {mine.kind!r} of rank {ring.rank}, {right.kind!r} of rank "
+            f"{self._words.index(right)}: give all as many steps, and the same calls in the same order"
+        )
 
     def _settle(self, ring: Ring) -> tuple[Any] | None:
         """Who is late gets the result of its call; who is new gets the model. None: the call is to be made."""

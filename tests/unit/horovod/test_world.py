@@ -109,17 +109,27 @@ def test_all_have_what_all_have_given_and_know_who_they_are(coordinator):
     assert [one.steps for one in three] == [[1]] * 3
 
 
-def test_calls_that_are_not_alike_are_named(coordinator):
-    two = members(coordinator, "ab")
-    announce(coordinator, *two)
+def test_who_makes_another_call_than_the_others_is_told_and_they_go_on(coordinator):
+    a, b, c = members(coordinator, "abc")
+    announce(coordinator, a, b)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b)])
+    a.world.resets = b.world.resets = c.world.resets = True
+    announce(coordinator, a, b, c)
 
-    def fail(one: Member, kind: str) -> str:
-        with pytest.raises(UsageError) as caught:
-            add(one.world, 1, kind)
-        return str(caught.value)
+    def goes_on(one: Member) -> float:
+        one.world.begin_anew()
+        with pytest.raises(HorovodInternalError, match="none of us"):
+            add(one.world, 1, "broadcast")
+        one.world.begin_anew()
+        return add(one.world, 1)
 
-    said = all_of([lambda: fail(two[0], "broadcast"), lambda: fail(two[1], "metrics")])
-    assert said[0] == said[1] and "'broadcast' of rank 0, 'metrics' of rank 1" in said[0]
+    def is_told() -> float:
+        with pytest.raises(UsageError, match="'metrics' of rank 2, 'broadcast' of rank 0"):
+            add(c.world, 1, "metrics")
+        announce(coordinator, a, b)
+        return 0.0
+
+    assert all_of([lambda: goes_on(a), lambda: goes_on(b), is_told]) == [2.0, 2.0, 0.0]
 
 
 def test_outside_of_elastic_run_a_call_is_made_again_with_those_who_are_there(coordinator):
