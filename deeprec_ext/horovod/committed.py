@@ -67,7 +67,7 @@ class State:
 
 
 class ObjectState(State):
-    """Attributes, by name; whatever can be pickled."""
+    """Attributes, by name: numbers, texts, arrays, and lists and dicts of them (`things`)."""
 
     def __init__(self, bcast_object: Any = broadcast_object, get_rank: Any = None, **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)

@@ -156,7 +156,7 @@ def _source(ring: Ring, root_rank: int) -> int:
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: Any = None) -> Any:
-    """What `root_rank` has; whatever can be pickled."""
+    """What `root_rank` has: numbers, texts, arrays, and lists and dicts of them (`things`)."""
     refuse_others(process_set=process_set)
     return WORLD.call(
         "broadcast_object", lambda ring, weight: hand_object(ring, obj, _source(ring, root_rank)), name or ""

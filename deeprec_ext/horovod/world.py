@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pickle
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.elastic.member.views import LeaveError
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.horovod.things import decoded, encoded
 
 log = logging.getLogger("deeprec_ext")
 T = TypeVar("T")
@@ -398,12 +398,12 @@ def depart(member: Member) -> NoReturn:
 
 
 def hand_object(ring: Ring, thing: Any, source: int) -> Any:
-    """What `source` has, to all; whatever can be pickled."""
-    said = pickle.dumps(thing, protocol=5) if ring.rank == source else b""
+    """What `source` has, to all; see `things`."""
+    said = encoded(thing) if ring.rank == source else b""
     length = int(ring.gather(str(len(said)).encode())[source])
     buffer = np.frombuffer(bytearray(said), np.uint8) if ring.rank == source else np.empty(length, np.uint8)
     ring.hand_on(buffer, source)
-    return thing if ring.rank == source else pickle.loads(buffer.tobytes())
+    return thing if ring.rank == source else decoded(buffer.tobytes())
 
 
 WORLD = World()

@@ -13,7 +13,8 @@ import pytest
 from deeprec_ext.allreduce.meeting import Listener, Waiting, join
 from deeprec_ext.allreduce.ring import LostError, Ring
 from deeprec_ext.elastic.member.views import LeaveError
-from deeprec_ext.errors import UsageError
+from deeprec_ext.errors import ProtocolError, RefusedError, UsageError
+from deeprec_ext.horovod.things import decoded, encoded
 from deeprec_ext.horovod.world import GRADIENTS, HorovodInternalError, HostsUpdatedInterrupt, World, hand_object
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.allreduce.members import DEADLINE, Coordinator, Told, all_of
@@ -265,6 +266,23 @@ def test_objects_go_from_one_to_all(coordinator):
         for one, own in zip(two, given)
     ])  # fmt: skip
     assert found == [thing, thing]
+
+
+def test_things_are_what_they_were_and_nothing_else_is_taken():
+    thing = {
+        "a": [1, 2.5, None, True, "é"],
+        3: (b"x", {4}),
+        "b": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "c": np.float32(0.1),
+    }
+    found = decoded(encoded(thing))
+    assert found["a"] == thing["a"] and found[3] == thing[3] and found["c"] == np.float32(0.1)
+    assert found["b"].dtype == np.int16 and found["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    for other in (object(), lambda: 0, np.array([object()]), [threading.Lock()]):
+        with pytest.raises(RefusedError, match="cannot be handed to other processes"):
+            encoded(other)
+    with pytest.raises(ProtocolError):
+        decoded(b"\0\0\0\0\0\0\0\3{]}")
 
 
 def test_calls_need_init():
