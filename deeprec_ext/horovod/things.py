@@ -44,7 +44,7 @@ def _told(thing: Any, arrays: list[Any]) -> Any:
         return {"bytes": base64.b64encode(thing).decode()}
     for kind in (list, tuple, set, dict):
         if type(thing) is kind:
-            parts = thing.items() if kind is dict else thing
+            parts: Any = thing.items() if isinstance(thing, dict) else thing
             return {kind.__name__: [_told(list(one) if kind is dict else one, arrays) for one in parts]}
     raise RefusedError(
         f"a {type(thing).__name__} cannot be handed to other processes: numbers, texts, arrays, and lists and dicts of them can"

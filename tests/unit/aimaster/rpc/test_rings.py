@@ -233,3 +233,10 @@ def test_a_ring_in_a_job_with_ps_is_not_believed(tmp_path):
             await it.stop()
 
     asyncio.run(run())
+
+
+def test_who_registers_hears_with_how_many_the_job_begins(tmp_path):
+    async def scenario(it: World) -> None:
+        assert it.agent(ONE).begins_with == 3
+
+    play(tmp_path, scenario, workers=2)
