@@ -27,8 +27,8 @@ FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 
 _ESTIMATOR = ("train_and_evaluate", "RunConfig")
 _KERAS = ("keras", "tf_keras")
-_SESSIONS = ("MonitoredTrainingSession", "MonitoredSession", "Session", "Supervisor", "estimator")
-"""Training by other means than Keras's `fit`."""
+_SESSIONS = ("MonitoredTrainingSession", "MonitoredSession", "Session", "Supervisor", "estimator", "horovod")
+"""Training by other means than Keras's `fit`, or by one whose records are each process's own."""
 _LOOKED_UP = ("get", "pop", "job_tasks", "num_tasks", "append")
 _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 

@@ -225,7 +225,7 @@ class AgentSettings(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ..., step_batch: _Optional[str] = ..., rate_scaling: _Optional[str] = ..., rate_warmup_steps: _Optional[int] = ..., sum_compression: _Optional[str] = ..., worker_batch_max: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof", "ring_secret")
+    __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof", "ring_secret", "begins_with")
     class TrackedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class RegisterReply(_message.Message):
     TELL_FIELD_NUMBER: _ClassVar[int]
     AIMASTER_PROOF_FIELD_NUMBER: _ClassVar[int]
     RING_SECRET_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_WITH_FIELD_NUMBER: _ClassVar[int]
     aimaster_incarnation: int
     view: View
     task: int
@@ -253,7 +254,8 @@ class RegisterReply(_message.Message):
     tell: bool
     aimaster_proof: bytes
     ring_secret: bytes
-    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ..., ring_secret: _Optional[bytes] = ...) -> None: ...
+    begins_with: int
+    def __init__(self, aimaster_incarnation: _Optional[int] = ..., view: _Optional[_Union[View, _Mapping]] = ..., task: _Optional[int] = ..., settings: _Optional[_Union[AgentSettings, _Mapping]] = ..., has_evaluator: bool = ..., tracked: _Optional[_Mapping[str, str]] = ..., catalogues: _Optional[_Iterable[str]] = ..., tell: bool = ..., aimaster_proof: _Optional[bytes] = ..., ring_secret: _Optional[bytes] = ..., begins_with: _Optional[int] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("name", "container", "dtype", "shape", "slot", "reference", "update", "bitmap", "bytes", "saved_name", "slice", "state", "declared_by", "generation")

@@ -10,7 +10,7 @@ from tests.compat.unchanged import ALL, SCRIPTS
 from tests.docs.reading import ROOT
 
 PAGE = ROOT / "docs" / "compatibility.md"
-REFUSE_IN = ("graph", "layout", "elastic", "keras", "hooks", "aimaster", "torch")
+REFUSE_IN = ("graph", "layout", "elastic", "keras", "hooks", "horovod", "torch", "aimaster")
 
 
 def section(title: str) -> str:

@@ -18,7 +18,7 @@ LARGER = {
     "deeprec_ext/graph": "a file per pass, or thing that is read off a graph",
 }
 PRIVATE = "deeprec_ext/tf_private"
-ONE_SIDE = ("elastic", "graph", "data", "hooks", "keras", "tf_private")
+ONE_SIDE = ("elastic", "graph", "data", "hooks", "horovod", "keras", "tf_private")
 """Rooms of the training side, which are read together."""
 SAME_NAME = {
     "errors.py": "a package's own errors, where others look for them",

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from deeprec_ext import env
-from deeprec_ext.allreduce.meeting import Listener
-from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.allreduce.summing import State, Summed, Summing
+from deeprec_ext.allreduce.meeting import Listener, Waiting, join
+from deeprec_ext.allreduce.ring import Array, Ring
+from deeprec_ext.allreduce.summing import JOIN_SECONDS, Generation, State, Summed, Summing
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
@@ -48,12 +48,14 @@ class Member:
             self._listener = Listener(host, int(port))
         except (OSError, ValueError) as error:
             raise DeepRecError(f"nobody could reach this member at {host}:{port}: {error}") from error
-        self._address = f"{host}:{self._listener.port}"
+        self.address = f"{host}:{self._listener.port}"
         self._views = Views(self.identity.name, self.identity.public, self._lost)
         self._summing = Summing(self._listener, self._views, state, may_begin)
         self._says_ready = False
         self._parted = False
         self.settings = pb.AgentSettings()
+        self.begins_with = 0
+        """Trainers that the job begins with; 0: it has made steps already."""
         self._noticed: dict[str, pb.Notice] = {}
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given
@@ -102,17 +104,46 @@ class Member:
             raise UsageError("this process has left the sums for good")
         if self.leaving.is_set() and not last:
             self.leave()
-        self._take_part()
+        self.take_part()
         with causes.during(SUM):
             summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other)
         self._weight += weight * summed.counted
         self.clock.examples_per_step = int(weight)
-        self.clock.completed(summed.step)
+        self.trained(summed.step)
+        return summed
+
+    def trained(self, step: int) -> None:
+        """A step of all is over; said for scripts that do not `sum`."""
+        self.clock.completed(step)
         epoch = self._views.newest.epoch
         if self.clock.step_epoch != epoch:
             self.clock.first_step(epoch)
             self.agent.send(pb.AgentMessage(heartbeat=self.beat()))
-        return summed
+
+    # ---- for who does in a ring what is no sum: `deeprec_ext.horovod`
+
+    @property
+    def view(self) -> pb.View:
+        """The newest."""
+        return self._views.newest
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """`told` is called, in the agent's thread, when there is a newer view."""
+        self._views.watch(told)
+
+    def generation(self, number: int, trouble: str = "") -> Generation:
+        """The next one after that number. Raises LeaveError where this process is to leave.
+
+        Args:
+          trouble: why that one is of no use any more; empty: it has come to its end in order.
+        """
+        self.take_part()
+        return self._views.after(number, trouble)
+
+    def ring(self, of: Generation) -> Ring:
+        """Of that generation, for the caller to leave. Raises LostError where not all have come."""
+        wait = Waiting(lambda: self._views.over(of.number), JOIN_SECONDS, f"generation {of.number}")
+        return join(self._listener, of.number, of.rank, of.addresses, of.secret, wait)
 
     def wait_for_somebody(self) -> None:
         """Until another process sums, or has begun to; this one takes no part yet. Raises LeaveError as `sum` does."""
@@ -122,7 +153,7 @@ class Member:
 
     def attend(self, arrays: Sequence[Array]) -> Summed | None:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
-        self._take_part()
+        self.take_part()
         return self._summing.attend(arrays)
 
     def pause(self) -> None:
@@ -136,10 +167,11 @@ class Member:
         """Other arrays are summed from now on."""
         self._summing.anew()
 
-    def _take_part(self) -> None:
+    def take_part(self) -> None:
+        """Others may wait for it from now on."""
         if not self._says_ready:
             self._says_ready = True
-            self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self._address)))
+            self.agent.send(pb.AgentMessage(ring=pb.Ring(address=self.address)))
 
     def leave(self) -> NoReturn:
         """As it was told."""
@@ -187,7 +219,7 @@ class Member:
         self.agent.close()
 
     def _lost(self, epoch: int, trouble: str) -> None:
-        ring = pb.Ring(address=self._address, lost=epoch, trouble=" ".join(trouble.split())[:TROUBLE_MAX])
+        ring = pb.Ring(address=self.address, lost=epoch, trouble=" ".join(trouble.split())[:TROUBLE_MAX])
         self.agent.send(pb.AgentMessage(ring=ring))
 
     # ------------------------------------------------------------------------------------------------ the agent's handler
@@ -195,6 +227,7 @@ class Member:
     def registered(self, reply: pb.RegisterReply) -> None:
         self._views.secret = reply.ring_secret
         self._views.take(reply.view)
+        self.begins_with = reply.begins_with
         self.inputs.registered(reply)
         self.settings = reply.settings
         self._summing.half = reply.settings.sum_compression == "fp16"

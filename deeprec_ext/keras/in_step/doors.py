@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,9 @@ def _patch(
 
     def fit(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         if home.sums_by_itself:
-            return original(model, *args, **kwargs)
+            one = getattr(model, "optimizer", None)
+            with keras_classes.without_xla(model, ()) if getattr(one, "sums_by_itself", False) else nullcontext():
+                return original(model, *args, **kwargs)
         if not tf.executing_eagerly():
             refuse(NO_DOOR.format("fit in a graph of TensorFlow 1"))
         if model.distribute_strategy is not strategy:

@@ -116,6 +116,7 @@ class FakeAgent:
                 reply = await stub.Register(self.request(self.tell()), timeout=30)
             self.registered += 1
             self.memory.registered(reply)
+            self.begins_with = reply.begins_with
             self.view, self.task_number, self.known_aimaster = reply.view, reply.task, reply.aimaster_incarnation
             self.proof = reply.aimaster_proof
             self.call = stub.Stream()

@@ -87,3 +87,7 @@ def test_keras_examples_learn_and_save(root, tmp_path, name, words, figure, good
     output = train(root, tmp_path, name, *words, "--seed", "1")
     assert good(number(rf"test.*\b{figure}", output)), output
     assert (tmp_path / "model" / saved).is_file()
+
+
+def test_the_script_for_horovod_learns_alone(root, tmp_path):
+    assert number("accuracy", train(root, tmp_path, "horovod_elastic", "--epochs", "2", "--steps", "150")) > 0.7

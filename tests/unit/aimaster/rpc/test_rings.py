@@ -256,3 +256,10 @@ def test_who_refuses_before_anybody_has_trained_is_no_suspect(tmp_path):
 def told(it: World, type_: str) -> list[str]:
     """Roles of the events of this type."""
     return [role for _, _, kind, role, _, _ in it.master.job.store.events(0, 1000) if kind == type_]
+
+
+def test_who_registers_hears_with_how_many_the_job_begins(tmp_path):
+    async def scenario(it: World) -> None:
+        assert it.agent(ONE).begins_with == 3
+
+    play(tmp_path, scenario, workers=2)

@@ -67,6 +67,7 @@ def test_other_scripts_are_left_to_their_own_chance(run):
         ("import tensorflow as tf\ntf.keras.Sequential()", True), ("from tensorflow.keras import layers", True),
         ("import keras", True), ("from tf_keras.layers import Dense", True), ("import tensorflow as tf", False),
         ("import keras\nimport os\nos.environ['TF_CONFIG']", False),
+        ("import keras\nimport deeprec_ext.horovod as hvd", False),
         ("import tensorflow as tf\ntf.keras.estimator.model_to_estimator(tf.keras.Sequential())", False),
         ("import tensorflow as tf\ntf.compat.v1.train.MonitoredTrainingSession()\ntf.keras.layers.Dense", False),
     ],
