@@ -51,19 +51,19 @@ def check(place: Path) -> None:
 def test_an_unchanged_ddp_script_goes_on_while_workers_come_go_and_die(begin, tmp_path):
     place, enough = tmp_path / "out", tmp_path / "enough"
     job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "1000", "--until", str(enough)))
-    job.until(lambda: together(place, 2), "steps of two")
+    wait_together(job, place, 2)
     assert job.scale(workers=2).outcome == "committed"
-    job.until(lambda: together(place, 3, step(place)), "steps of three")
+    wait_together(job, place, 3)
     killed = job.kill("worker-0")
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps after a kill")
     job.until(lambda: job.pid("worker-0") != killed, "another process of worker-0")
-    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill")
+    wait_together(job, place, 3)
     killed = job.kill("chief-0")
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps after a kill of the chief")
     job.until(lambda: job.pid("chief-0") != killed, "another process of chief-0")
-    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill of the chief")
+    wait_together(job, place, 3)
     assert job.scale(workers=0).outcome == "committed"
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps of one")
@@ -79,7 +79,7 @@ def test_an_unchanged_ddp_script_goes_on_while_workers_come_go_and_die(begin, tm
 def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_step(begin, tmp_path):
     place = tmp_path / "out"
     job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "3", "--workers", "2"))
-    job.until(lambda: together(place, 2), "steps of two")
+    wait_together(job, place, 2)
     assert job.scale(workers=2).outcome == "committed"
     assert job.end() == 0, job.output
     check(place)
