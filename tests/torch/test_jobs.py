@@ -28,12 +28,15 @@ def step(place: Path) -> int:
     return max((int(rows[-1][0]) for rows in lines(place, "step").values() if rows), default=0)
 
 
-def together(place: Path, size: int, since: int = 0) -> bool:
-    """Whether so many processes have made one step after `since`, each with what the others have."""
-    made = Counter(
-        (int(row[0]), row[1]) for rows in lines(place, "step").values() for row in rows if int(row[0]) > since
-    )
-    return max(made.values(), default=0) >= size
+def wait_together(job, place: Path, size: int) -> None:
+    """Until so many processes have made one more step, each with what the others have."""
+    since = step(place)
+
+    def seen() -> bool:
+        rows = [row for found in lines(place, "step").values() for row in found if int(row[0]) > since]
+        return max(Counter((row[0], row[1]) for row in rows).values(), default=0) >= size
+
+    job.until(seen, f"a step of {size} processes")
 
 
 def check(place: Path) -> None:
