@@ -28,12 +28,15 @@ def step(place: Path) -> int:
     return max((int(rows[-1][0]) for rows in lines(place, "step").values() if rows), default=0)
 
 
-def together(place: Path, size: int, since: int = 0) -> bool:
-    """Whether so many processes have made one step after `since`, each with what the others have."""
-    made = Counter(
-        (int(row[0]), row[1]) for rows in lines(place, "step").values() for row in rows if int(row[0]) > since
-    )
-    return max(made.values(), default=0) >= size
+def wait_together(job, place: Path, size: int) -> None:
+    """Until so many processes have made one more step, each with what the others have."""
+    since = step(place)
+
+    def seen() -> bool:
+        rows = [row for found in lines(place, "step").values() for row in found if int(row[0]) > since]
+        return max(Counter((row[0], row[1]) for row in rows).values(), default=0) >= size
+
+    job.until(seen, f"a step of {size} processes")
 
 
 def check(place: Path) -> None:
@@ -51,19 +54,19 @@ def check(place: Path) -> None:
 def test_an_unchanged_ddp_script_goes_on_while_workers_come_go_and_die(begin, tmp_path):
     place, enough = tmp_path / "out", tmp_path / "enough"
     job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "1000", "--until", str(enough)))
-    job.until(lambda: together(place, 2), "steps of two")
+    wait_together(job, place, 2)
     assert job.scale(workers=2).outcome == "committed"
-    job.until(lambda: together(place, 3, step(place)), "steps of three")
+    wait_together(job, place, 3)
     killed = job.kill("worker-0")
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps after a kill")
     job.until(lambda: job.pid("worker-0") != killed, "another process of worker-0")
-    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill")
+    wait_together(job, place, 3)
     killed = job.kill("chief-0")
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps after a kill of the chief")
     job.until(lambda: job.pid("chief-0") != killed, "another process of chief-0")
-    job.until(lambda: together(place, 3, step(place)), "steps of three after a kill of the chief")
+    wait_together(job, place, 3)
     assert job.scale(workers=0).outcome == "committed"
     before = step(place)
     job.until(lambda: step(place) > before + 5, "steps of one")
@@ -79,7 +82,7 @@ def test_an_unchanged_ddp_script_goes_on_while_workers_come_go_and_die(begin, tm
 def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_step(begin, tmp_path):
     place = tmp_path / "out"
     job = begin("--workers", "1", command=(*DDP, "--place", str(place), "--epochs", "3", "--workers", "2"))
-    job.until(lambda: together(place, 2), "steps of two")
+    wait_together(job, place, 2)
     assert job.scale(workers=2).outcome == "committed"
     assert job.end() == 0, job.output
     check(place)
