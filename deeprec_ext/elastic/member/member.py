@@ -74,11 +74,6 @@ class Member:
         return self._summing.step
 
     @property
-    def view(self) -> pb.View:
-        """The newest."""
-        return self._views.newest
-
-    @property
     def size(self) -> int:
         """Members of the newest view."""
         return len(self._views.newest.workers)
