@@ -103,8 +103,10 @@ def _reduced(ring: Ring, arrays: Sequence[Array], op: Op, half: Any, weight: int
         else:
             if not WORLD.counts:
                 buffer[:] = 0
-            ring.sum(buffer)
-            if op is Average and weight > 1:
+            divides = op is Average and weight > 1
+            there = divides and np.issubdtype(buffer.dtype, np.floating)  # by one member, so all have the same bits
+            ring.sum(buffer, over=weight if there else 1)
+            if divides and not there:
                 buffer = np.asarray(buffer / np.asarray(weight, buffer.dtype), buffer.dtype)
         at = 0
         for place in places:
