@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=240, help="batches of all processes in an epoch")
     parser.add_argument("--batch", type=int, default=64, help="records of each process in a step")
+    parser.add_argument("--model-dir", help="where the trained model is saved")
     arguments = parser.parse_args()
     hvd.init()
     pictures, kinds = records(np.random.default_rng(), 4096)
@@ -69,6 +70,9 @@ def main():
     if hvd.rank() == 0:
         _, accuracy = model.evaluate(*records(np.random.default_rng(7), 1000), verbose=0)
         print(f"accuracy {accuracy:.3f}", flush=True)
+        if arguments.model_dir:
+            os.makedirs(arguments.model_dir, exist_ok=True)
+            model.save_weights(os.path.join(arguments.model_dir, "horovod.weights.h5"))
 
 
 if __name__ == "__main__":

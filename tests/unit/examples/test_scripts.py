@@ -90,4 +90,4 @@ def test_keras_examples_learn_and_save(root, tmp_path, name, words, figure, good
 
 
 def test_the_script_for_horovod_learns_alone(root, tmp_path):
-    assert number("accuracy", train(root, tmp_path, "horovod_elastic", "--epochs", "2", "--steps", "150")) > 0.7
+    assert number("accuracy", train(root, tmp_path, "horovod_elastic", "--epochs", "6", "--steps", "240")) > 0.7
