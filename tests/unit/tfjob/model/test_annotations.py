@@ -60,7 +60,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
         "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "root",
-        "rate_warmup_steps": "50",
+        "rate_warmup_steps": "50", "sum_compression": "fp16", "worker_batch_max": "64",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
@@ -68,7 +68,8 @@ def test_everything_that_can_be_said_is_read() -> None:
         layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
                   ("strict", "true"), ("bad_records", "skip"), ("step_batch", "each"), ("rate_scaling", "root"),
-                  ("rate_warmup_steps", "50"), ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
+                  ("rate_warmup_steps", "50"), ("sum_compression", "fp16"), ("worker_batch_max", "64"),
+                  ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
         history=True,
@@ -252,7 +253,7 @@ HUGE = ("9" * 400, "1e999", "inf", "-inf", "nan", "-1", "99999999999", "9" * 500
 
 @pytest.mark.parametrize("key", [
     "min-ps", "max-ps", "min-workers", "max-workers", "slots", "deadline", "max-ps-cpu", "max-worker-cpu", "total-cpu",
-    "max-ps-memory", "max-worker-memory", "total-memory", "rate-warmup-steps",
+    "max-ps-memory", "max-worker-memory", "total-memory", "rate-warmup-steps", "worker-batch-max",
 ])  # fmt: skip
 def test_amounts_have_upper_bounds_and_are_finite(key: str) -> None:
     """Said as what it is of: the field, what is there, and what may be."""
