@@ -93,6 +93,8 @@ y = x[:, 1:].sum(1)
 x[:, 0] = np.arange(len(x))
 model = Noted()
 model.second = keras.optimizers.SGD(0.001, momentum=0.9)
+if arguments.twice:
+    model(x[:1])  # two optimizers could not be made within a step, in plain Keras either
 model.compile("adam", loss="mse", metrics=["mae"])
 for fits in range(arguments.fits):
     if fits:  # with another optimizer, and a layer that stays as it is
