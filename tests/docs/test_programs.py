@@ -6,6 +6,7 @@ Python programs read their flags for real (`parsing.py`), `make` says what it wo
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import re
 import shlex
@@ -55,7 +56,11 @@ WITHOUT_FLAGS = {
     "benchmarks.job", "tests.docs.test_options",
 }  # fmt: skip
 """Modules that others use; the documents name them as places."""
-PROGRAMS = [words for words in programs() if not WITHOUT_FLAGS & set(words)]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+"""Without it nobody can ask its example, which `make torch` has it for."""
+PROGRAMS = [
+    words for words in programs() if not WITHOUT_FLAGS & set(words) and (HAS_TORCH or "examples/torch" not in words[0])
+]
 
 
 @lru_cache(maxsize=1)
