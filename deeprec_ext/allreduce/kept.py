@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.errors import DeepRecError, ProtocolError
+from deeprec_ext.errors import ProtocolError
 
 log = logging.getLogger("deeprec_ext")
 
@@ -44,7 +45,7 @@ class Kept:
     def of(self, fit: str) -> None:
         """The `fit` that is kept from now on."""
         if fit != self._fit:
-            self._fit, self._written = fit, time.monotonic()
+            self._fit, self._written, self._asked = fit, time.monotonic(), None
 
     def look(self, variables: Any, step: int) -> None:
         """After a step: writes the state before it if that is due, beside the training."""
@@ -74,7 +75,8 @@ class Kept:
         if self._directory is not None:
             if self._writing is not None:
                 self._writing.join()
-            self._write(self._file, variables.take(), step, self._now())
+            position = self._now()
+            self._write(self._file, variables.take(), step, position)
             self._written = time.monotonic()
 
     def back(self, variables: Any) -> bool:
@@ -88,7 +90,7 @@ class Kept:
                 self.position = position
         except FileNotFoundError:
             return False
-        except (OSError, ValueError, KeyError, ProtocolError) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, ProtocolError) as error:
             log.warning("the model that was kept in %s cannot be used: %s", self._file, error)
             return False
         log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
@@ -97,7 +99,7 @@ class Kept:
     def _now(self) -> bytes:
         try:
             return self._ask()
-        except DeepRecError as error:
+        except Exception as error:  # nothing is worth that training stops here, nor that nothing is kept any more
             log.warning("nobody tells the data ledger's position (%s): what is kept has none", error)
             return b""
 

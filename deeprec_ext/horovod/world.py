@@ -326,8 +326,8 @@ class World:
             if mine.is_late(best):
                 found = (came,)
         if any(new):
-            self._apart = True
             arrays = hand_object(ring, self.shared.take() if ring.rank == source else None, source)
+            self._apart = self._apart or bool(arrays)  # else nobody can come in, and all is as it was
             if new[ring.rank]:
                 self._take_model(arrays, best)
         return found

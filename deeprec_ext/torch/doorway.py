@@ -25,6 +25,7 @@ WATCHED = {
     ),
     "torch.optim.swa_utils": ("AveragedModel",),
     "torch.cuda.amp": ("GradScaler",),
+    "torch.amp": ("GradScaler",),
 }
 """Classes whose state a newcomer is given, where a release has them."""
 

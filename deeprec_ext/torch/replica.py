@@ -285,6 +285,7 @@ class Replica:
         """Before this process leaves: what became of its last step is known. Raises LeaveError."""
         member = self.here
         if self.in_step and self.current is not None and self.current.pending:
+            self.current.withdraw()
             try:
                 self._hear(member.sum(self._zeros(), 0.0, last=True, vote=True, other=True, exact=self._exact))
             except OtherError as error:

@@ -247,12 +247,22 @@ class Pass:
             REPLICA.ended()
         self.close()
 
+    def withdraw(self) -> None:
+        """What was read and not summed is for others: before what was summed is said to be trained, which is told in order."""
+        ahead = [*self._taken, *self._issued, *([self._promised] if self._promised is not None else [])]
+        for ticket, _ in ahead:
+            self._feeder.withdraw(ticket)
+        self._taken.clear()
+        self._issued.clear()
+        self._promised = self._held = None
+
     def close(self) -> None:
         """It is over, or left."""
+        self.withdraw()
         if REPLICA.current is self:
             REPLICA.current = None
         self._sampler._leased = None
-        if self._taken or self.pending:
+        if self.pending:
             self._settled()
         self._inner = None
         self._feeder.finish()

@@ -445,6 +445,12 @@ class Dataset:
         self.ends.back_to(passes, self.ends.begun and (self.pending is not None or self.visits.trained > 0))
         self.changed = True
 
+    def not_reached(self) -> None:
+        """After a rewind: an epoch that nobody has told of yet is over when its records are trained again."""
+        passes = self.visits.complete if self.pending is None else self.pending.complete
+        self.ends.reached = min(self.ends.reached, max(passes, self.ends.passes * len(self.ends.came_to)))
+        self.changed = True
+
     def start_at(self, position: Position) -> str:
         """A dataset that nobody has leased from yet begins there. As `rewind`, but no lease can be void."""
         problem = self.rewind(position)

@@ -202,7 +202,7 @@ class Ledger:
             self._job.suspects.note(member, "it says what an epoch came to, which is the chief's to say")
         if request.begins and not chief:
             self._job.suspects.note(member, "it says that the chief begins, which is the chief's to say")
-        if request.restored and chief and self._job.spec.sums:
+        if request.HasField("restored") and chief and self._job.spec.sums:
             self._go_back(dataset, request.restored)
             return pb.EpochReply(rewinds=dataset.counters.rewinds)
         before, begun, now = len(dataset.ends.came_to), dataset.ends.begun, self._job.clock.monotonic()
@@ -397,15 +397,18 @@ class Ledger:
         self._rewound(trained)
 
     def _go_back(self, dataset: Dataset, position: bytes) -> None:
-        """The model of a job without PS is as its chief kept it with this position; one that is none leaves all as it is."""
+        """The model of a job without PS is as its chief kept it with this position, or, without one, as its script has it. An
+        epoch that is to be trained again is over only where the chief has said what it came to."""
         try:
-            found = positions.unpack(position).get(dataset.name)
+            found = positions.unpack(position) if position else {}
         except PositionError as error:
-            self._job.event("warning", text=str(error))
-            return
-        if found is not None:
-            self._rewind(dataset, found)
-            self._rewound([dataset])
+            self._job.event("warning", text=f"{error}; all data is trained again")
+            found = {}
+        there = [one for one in self._datasets.values() if one.trains and (one is dataset or one.name in found)]
+        for one in there:
+            self._rewind(one, found.get(one.name))
+            one.not_reached()
+        self._rewound(there)
 
     def _rewind(self, dataset: Dataset, position: Position | None) -> None:
         before = dataset.visits.trained

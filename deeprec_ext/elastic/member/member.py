@@ -224,8 +224,11 @@ class Member:
         self._views.take(reply.view)
         self.begins_with = reply.begins_with
         self.inputs.registered(reply)
-        self.settings = reply.settings
-        self._summing.half = reply.settings.sum_compression == "fp16"
+        if (
+            not self.settings.heartbeat_seconds
+        ):  # else it is begun: what all do alike stays as it was, whatever is said later
+            self.settings = reply.settings
+        self._summing.half = self.settings.sum_compression == "fp16"
         self._sampler.follow(reply.settings.gazer_seconds)
 
     def receive(self, message: pb.MasterMessage) -> None:

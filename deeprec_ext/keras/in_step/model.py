@@ -98,7 +98,8 @@ class Course:
         for one in arrays[:own]:
             packed[0][at : at + one.size] = one.reshape(-1)
             at += one.size
-        return [packed[0], *(arrays[own:] if last else packed[1:])]
+        kind = packed[0].dtype
+        return [packed[0], *(np.asarray(one, kind) for one in arrays[own:])] if last else packed
 
     def unpack(self, site: int, packed: Sequence[Array]) -> list[Array]:
         if self.count == 1:
@@ -108,7 +109,7 @@ class Course:
         for one in like[: len(like) - len(self.averaged) * last]:
             found.append(packed[0][at : at + one.size].reshape(one.shape))
             at += one.size
-        return [*found, *(packed[1:] if last else ())]
+        return [np.asarray(one, like[0].dtype) for one in (*found, *(packed[1:] if last else ()))]
 
 
 class Collected:
@@ -216,14 +217,18 @@ class InStep:
         course.nothing = _nothing(course)
         if self._courses.get(id(model)) is not course:
             course.trained = self._trained_by(model)
-            weights = list({ownership.key(one): one for one in (
-                *self.generation.weights(model), *self.generation.optimizer_variables(model), *course.averaged
-            )}.values())  # fmt: skip
+            weights = self._state(course)
             course.variables, course.keys = Variables(weights), frozenset(map(ownership.key, weights))
             self._courses[id(model)] = course
         prepared = Prepared(course, spec, function)
         self.use(prepared)
         return prepared
+
+    def _state(self, course: Course) -> list[Any]:
+        """Variables that steps leave behind."""
+        model = course.model
+        every = (*self.generation.weights(model), *self.generation.optimizer_variables(model), *course.averaged)
+        return list({ownership.key(one): one for one in every}.values())
 
     def use(self, prepared: Prepared) -> None:
         """It is of the model that the job trains now."""
@@ -473,7 +478,9 @@ class InStep:
             raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
         like = [np.zeros(one.as_list(), kind.as_numpy_dtype) for one in shapes]
         course.sites[number : number + 1] = [Site(like, apply)]
-        with tf.control_dependencies(found):
+        # What the update before has written is there, whatever these gradients are of: others may be given the state here.
+        before = [one.read_value() for one in self._state(course)] if number else []
+        with tf.control_dependencies([*found, *before]):
             whole, *means = tf.numpy_function(
                 functools.partial(self._summed, number),
                 [tf.cast(one, kind) for one in found],

@@ -84,7 +84,7 @@ class EpochsInStep(Epochs):
                 return
             self._model.enter()
             self._entered = True
-            if self._model.kept.position and self._home.chief and self._home.member.step == 0:
+            if self._again and self._home.chief and self._home.member.step == 0:
                 self._go_back(self._model.kept.position)
             if self._trained():  # before it came
                 self.over = self._together = True
@@ -93,7 +93,7 @@ class EpochsInStep(Epochs):
 
     def _go_back(self, position: bytes) -> None:
         """Nobody has a newer model than what was kept with this position, and nobody trains yet: what was trained since then is
-        trained again."""
+        trained again. Without a position nothing was kept, and all is."""
         self._claim()
         reply = self._until(pb.EpochRequest(epoch=self._epoch, restored=position), lambda reply: True)
         deadline = time.monotonic() + REWIND_SECONDS
@@ -222,6 +222,8 @@ class EpochsInStep(Epochs):
     def _drop_collected(self) -> None:
         """It counts nothing, and is given again."""
         self._model.drop()
+        for ticket in self._collected:
+            self._source.withdraw(ticket)
         if self._collected:
             self._collected, self._batches = [], None
 
@@ -268,6 +270,7 @@ class EpochsInStep(Epochs):
         if not (self.batch and isinstance(self._source, Feeder) and (self._whole or most)):
             return
         records = global_batch(self.batch) if self._whole else self.batch
-        if most and self._model.sums_once and not self._collected:
-            self._parts = -(-records // most)
-        self._source.batch_size = part(records, self._parts, 0)
+        bound = most if most and self._model.sums_once else records
+        if not self._collected:
+            self._parts = -(-records // bound)
+        self._source.batch_size = min(bound, part(records, self._parts, 0))

@@ -167,6 +167,36 @@ def test_who_was_away_makes_the_rest_of_a_step_with_the_others_and_gives_its_bat
     assert door.summed.counted and not door.between
 
 
+def test_what_one_optimizer_has_written_is_there_when_the_next_is_summed() -> None:
+    """Also where both have their gradients of the weights before: others may be given the state in that sum."""
+    (model, spec), seen = halves(), []
+
+    def at_once(data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        for optimizer, layer in ((model.optimizer, model.one), (model.second, model.other)):
+            weights = layer.trainable_weights
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"loss": loss}
+
+    model.train_step = at_once
+    home = SimpleNamespace(state=Model(), member=Member(0), chief=True, refused=print)
+    door = InStep(home, models.generation, SimpleNamespace(look=lambda *one: None))
+    prepared = door.prepare(model, "train", tuple(spec), None)
+    plain_sum = home.member.sum
+
+    def watched(arrays, weight, **words):
+        seen.append((home.state.site, int(model.optimizer.iterations.numpy())))
+        return plain_sum(arrays, weight, **words)
+
+    home.member.sum = watched
+    batch = [np.ones((8, 20), np.float32), np.ones((8, 1), np.float32)]
+    for _ in range(20):
+        door.run(prepared, batch, train=True)
+    assert seen == [(site, step + site) for step in range(20) for site in range(2)]
+
+
 def test_gradients_are_added_by_records_and_of_statistics_the_last_count() -> None:
     one = Collected(0, statistics=1)
     one.add([np.float32([1, 2]), np.float32([7])], 1)
