@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -71,6 +72,7 @@ def torch_imported(torch: Any) -> None:
         module = importlib.import_module(place)
         if callable(getattr(module, "spawn", None)):
             module.spawn = spawn  # type: ignore[attr-defined]
+    _let_step_nothing()
     for place, names in WATCHED.items():
         _watch(importlib.import_module(place), names, replica.REPLICA.snapshot.watch)
     _refuse(torch.nn, REFUSED["torch.nn"])
@@ -132,6 +134,42 @@ def _watch(module: Any, names: tuple[str, ...], told: Callable[[Any], None]) -> 
     for kind in {getattr(module, name) for name in names if hasattr(module, name)}:
         if "__init__" in kind.__dict__:
             wrap(kind, "__init__", made)
+
+
+def _let_step_nothing() -> None:
+    """A step in which nothing was summed leaves no gradients, at which GradScaler raises; and a job makes more steps than a
+    DataLoader has batches, where its workers come and go, which OneCycleLR does not bear."""
+    skipped: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def step(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **words: Any) -> Any:
+        if all(one.grad is None for group in optimizer.param_groups for one in group["params"]):
+            skipped.add(scaler)
+            return None
+        skipped.discard(scaler)
+        return original(scaler, optimizer, *args, **words)
+
+    def update(original: Callable[..., Any], scaler: Any, *args: Any, **words: Any) -> None:
+        if scaler in skipped:
+            skipped.discard(scaler)
+        else:
+            original(scaler, *args, **words)
+
+    def unscale(original: Callable[..., Any], scaler: Any, optimizer: Any) -> None:
+        if any(one.grad is not None for group in optimizer.param_groups for one in group["params"]):
+            original(scaler, optimizer)
+
+    def schedule(original: Callable[..., Any], one: Any, *args: Any, **words: Any) -> None:
+        if one.last_epoch < one.total_steps:
+            original(one, *args, **words)
+        elif one not in skipped:
+            skipped.add(one)
+            log.info("OneCycleLR has made its %d steps: the learning rate stays as it is", one.total_steps)
+
+    scaler = importlib.import_module("torch.cuda.amp").GradScaler
+    scaler = next((one for one in scaler.__mro__ if one.__module__.startswith("torch.amp")), scaler)
+    for name, around in (("step", step), ("update", update), ("unscale_", unscale)):
+        wrap(scaler, name, around)
+    wrap(importlib.import_module("torch.optim.lr_scheduler").OneCycleLR, "step", schedule)
 
 
 def _refuse(module: Any, names: tuple[str, ...]) -> None:

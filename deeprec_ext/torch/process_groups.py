@@ -120,9 +120,15 @@ def reduce(
 
 
 def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, **more: Any) -> Any:
-    """Of rank `src`; where it is not here, of the first that is."""
+    """Of rank `src`; where it is not here, of the first that is. Before anybody trains each keeps what it has: of a model all
+    get the chief's with their first step."""
     _default(group)
-    _ = REPLICA.here
+    member = REPLICA.here
+    if member.step < 0 and not isinstance(tensor, torch.nn.Parameter):
+        member.notice(
+            "broadcast-before-steps", "torch.distributed.broadcast before the first step gives each process its own",
+            "take what has to be alike from the command line, a file or a fixed seed; weights need no broadcast",
+        )  # fmt: skip
     held = tensor.detach().cpu().contiguous()
     exact = held.dtype in (torch.float32, torch.float64)
     values = held.reshape(-1) if exact else _bytes(held)

@@ -61,6 +61,7 @@ class Replica:
         self.job_place: tuple[int, int] | None = None  # the last that is known of the others
         self._like: list[Array] = []
         self._exact = 0  # so many of the last ones are no gradients
+        self._members = 0  # in the last sum
         self._joined: Member | None = None
         self._chief_seen = self.chief
         run = env.workdir()
@@ -92,7 +93,10 @@ class Replica:
 
     @property
     def size(self) -> int:
-        """Members of the present ring, this one among them; before there is one, as many as the job was to begin with."""
+        """Members in the last sum, so alike for all that were in it. Before the first: of the present ring, this one among
+        them, or, where there is none, as many as the job was to begin with."""
+        if self._members:
+            return self._members
         view = self._joined.view if self._joined is not None else None
         if view is None or not view.workers:
             return env.workers() + 1
@@ -307,6 +311,7 @@ class Replica:
             self._kept.epoch(self.snapshot, self.member.step)
 
     def _hear(self, summed: Summed) -> None:
+        self._members = summed.members
         if self.current is not None:
             self.current.heard(summed)
 

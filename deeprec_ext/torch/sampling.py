@@ -125,14 +125,14 @@ class Pass:
     """Over the records of one epoch.
 
     Attributes:
-      past: it is over for the others.
+      past: it is over for the others; closed: for this process.
       weight: records of the batches that the next sum is of.
       pending: counted by the last sum; whether that is in the model is known with the next one.
     """
 
     def __init__(self, loader: Any, sampler: DistributedSampler, original: Callable[[Any], Any]) -> None:
         self._loader, self._sampler, self._original = loader, sampler, original
-        self.past = False
+        self.past = self.closed = False
         self.pending: list[Any] = []
         self._taken: list[tuple[Any, int]] = []
         self._go = False  # somebody has a batch for the next step
@@ -198,6 +198,11 @@ class Pass:
 
     def _find(self) -> bool:
         """The batch of the next step; whether there is one."""
+        if self.closed:
+            joined.give_up(
+                "two DataLoaders with a DistributedSampler are read at once, and nobody knows of which a step's records are: "
+                "give one of them another sampler, or read one after the other"
+            )
         while not self.past:
             if REPLICA.here.leaving.is_set():
                 REPLICA.settle()
@@ -240,6 +245,8 @@ class Pass:
         if self._real and not (self._summed or REPLICA.accumulates or self.past):  # the script has skipped it
             self._trained([ticket for ticket, _ in self._taken[-1:]])
             del self._taken[-1:]
+        elif not (self._real or self._summed or REPLICA.accumulates or self.past):  # nothing is summed in this loop
+            self._go = False
 
     def _end(self) -> None:
         self._sampler.passed = self._number
@@ -258,6 +265,7 @@ class Pass:
 
     def close(self) -> None:
         """It is over, or left."""
+        self.closed = True
         self.withdraw()
         if REPLICA.current is self:
             REPLICA.current = None

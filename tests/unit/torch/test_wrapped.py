@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not here: make torch")
 
 from deeprec_ext.allreduce.summing import OtherError, Summed  # noqa: E402
 from deeprec_ext.elastic.member import joined  # noqa: E402
-from deeprec_ext.torch import process_groups, replica, sampling, wrapped  # noqa: E402
+from deeprec_ext.torch import doorway, process_groups, replica, sampling, wrapped  # noqa: E402
 from deeprec_ext.torch.process_groups import all_reduce, barrier, broadcast, get_rank, get_world_size  # noqa: E402
 from deeprec_ext.torch.snapshot import Snapshot  # noqa: E402
 
@@ -50,6 +50,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Other:
     monkeypatch.setattr(one, "member", made)
     monkeypatch.setattr(one, "_joined", made)
     monkeypatch.setattr(one, "chief", True)
+    monkeypatch.setattr(one, "_members", 0)
     monkeypatch.setattr(one, "snapshot", Snapshot())
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
 
@@ -238,12 +239,14 @@ def test_sums_before_there_is_a_model_and_other_operations_are_refused_by_name(m
         model.register_comm_hook(None, None)
 
 
-def test_the_world_is_the_ring_as_it_is_now(member: Other) -> None:
+def test_the_world_is_the_last_sum_and_before_the_first_the_ring_as_it_is(member: Other) -> None:
     assert (get_rank(), get_world_size()) == (0, 2)
     member.view.workers.append(SimpleNamespace(name="worker-1"))
     assert get_world_size() == 3
     member.view.workers = [SimpleNamespace(name="worker-0")]
     assert get_world_size() == 2  # and this one, which is on its way
+    replica.REPLICA._hear(Summed([], 1.0, 9, True, True, False, 4))
+    assert get_world_size() == 4  # as all that were in it have heard, whatever view comes
 
 
 def test_without_a_group_pytorch_s_own_words_are_said() -> None:
@@ -280,3 +283,23 @@ def test_the_number_of_a_pass_is_that_of_its_epoch_or_the_next() -> None:
     assert one.number() == 5
     one.set_epoch(0)  # a script that always says the same
     assert one.number() == 5
+
+
+def test_a_schedule_stays_at_its_end_and_a_step_of_nothing_scales_nothing():
+    doorway._let_step_nothing()
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=4)
+    scaler, rates = torch.cuda.amp.GradScaler(enabled=False), []
+    for _ in range(8):  # more than there are
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)  # without gradients
+        scaler.update()
+        schedule.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert len(set(rates[3:])) == 1 and len(set(rates)) == 4
+    assert weight.tolist() == [1.0] * 3
+    weight.grad = torch.ones(3)
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() != [1.0] * 3
