@@ -84,8 +84,10 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
 
 @pytest.mark.parametrize(
     ("more", "flags"),
-    [((), ("--twice",)), (("worker_batch_max=10", "sum_compression=fp16"), ())],
-    ids=["two sums a step", "in parts"],
+    [
+        pytest.param((), ("--twice",), id="two sums a step", marks=pytest.mark.long),
+        pytest.param(("worker_batch_max=10", "sum_compression=fp16"), (), id="in parts"),
+    ],
 )
 def test_a_worker_that_dies_or_hangs_and_a_chief_that_dies_take_nothing_with_them(begin, more, flags):
     settings = [word for one in ("step_batch=each", "rate_scaling=linear", *more) for word in ("--setting", one)]
@@ -163,7 +165,7 @@ def test_who_comes_when_all_is_trained_has_the_model_of_the_others(begin):
     assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1 < len(lines(job, "end"))
 
 
-@pytest.mark.parametrize("how", ["killed", "resumed"])
+@pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.long), "resumed"])
 def test_a_model_that_nobody_has_any_more_goes_back_and_its_records_with_it(begin, how):
     """To what the chief has kept, with the epoch that has ended: what was trained since then is trained again."""
     flags, command = ("--strategy", "allreduce", "--workers", "0"), ("python", SCRIPT, "--rows", "1920")
