@@ -7,7 +7,8 @@ The script (`train` of this file) is NumPy alone: its gradients are as large as 
 cores hold four processes. Each worker writes down when it has completed a step. Told are, of those who were there before and
 after:
 
-  change    a worker more, a worker less: the longest gap between two steps, minus the median step
+  more      a worker more: the longest gap between two steps, minus the median step before
+  less      a worker less: the same
   kill      kill -9 of a worker: from the kill to the end of the first step of all others without it
   hang      SIGSTOP of a worker, given up after 3 s: from the stop to the same
   restart   the whole job is ended (Ctrl-C) and begun again, with weights written and read: from the order to the first step
@@ -94,7 +95,7 @@ def after(job: Job, struck: float, *names: str) -> float:
 
 
 def measured(arguments: argparse.Namespace, weights: Path) -> dict[str, list[float]]:
-    seen: dict[str, list[float]] = {"change": [], "kill": [], "hang": [], "restart": []}
+    seen: dict[str, list[float]] = {"more": [], "less": [], "kill": [], "hang": [], "restart": []}
     save = weights.with_suffix(".save")
     command = [
         str(SCRIPT), "train", "--megabytes", str(arguments.megabytes), "--seconds", str(arguments.seconds),
@@ -116,7 +117,7 @@ def measured(arguments: argparse.Namespace, weights: Path) -> dict[str, list[flo
                     job.ask(workers=workers)
                     job.until(lambda count=workers: _workers(job) == count, "change", every=0.05)  # type: ignore[misc]
                     begun(job, *names)
-                    seen["change"].append(gap(job, since, "chief-0", "worker-0"))
+                    seen["more" if workers == 2 else "less"].append(gap(job, since, "chief-0", "worker-0"))
                 job.ask(workers=2)
                 job.until(lambda: _workers(job) == 2, "change", every=0.05)
                 begun(job, "chief-0", "worker-0", "worker-1")

@@ -271,18 +271,18 @@ class JobState:
             self.spec.sums and not self.settled
         ):  # who took part is on its way back: it would be left out, and begin anew
             return
-        changed = self._membership() != self._published
-        if self._ring_lost and not changed:  # the same members once more: perhaps one is about to be missed
+        if self._ring_lost and self._membership() == self._published:  # the same members once more: perhaps one is about to be missed
             lived = self.clock.monotonic() - self._ring_since
             self._rings_lost = 0 if lived > RING_LIVED_SECONDS else min(self._rings_lost + 1, RINGS_LOST_MAX)
             await asyncio.sleep(RING_AGAIN_SECONDS * 2**self._rings_lost)
-        if (
-            self.cluster.formed
-            and not self.lock.held(Hold.VIEWS)
-            and (self._ring_lost or self._membership() != self._published)
-        ):
+        if self.cluster.formed and not self.lock.held(Hold.VIEWS) and self.view_is_due:
             self._ring_lost = False
             self.advance()
+
+    @property
+    def view_is_due(self) -> bool:
+        """Whether the workers are others than in the view that was published last, or their ring is lost."""
+        return self._ring_lost or self._membership() != self._published
 
     def send(self, members: Mapping[str, Member], **command: Any) -> dict[str, asyncio.Future[pb.Ack]]:
         """The same command to each: `send(job.members.trainers(), pause=pb.Pause(...))`."""
