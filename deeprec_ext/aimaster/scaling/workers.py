@@ -42,7 +42,9 @@ class WorkerChange:
                 await self._part()
             for name in run.scaling.drained:
                 job.members.update(name, wanted=False)
-            if not job.spec.sums or job.view_is_due:  # one who comes is in a ring when he can sum: none breaks off before
+            if (
+                not job.spec.sums or job.view_is_due
+            ):  # who comes is in a ring once he can sum, and breaks off none before
                 job.advance()
             run.enter(State.RELEASE, epoch=job.cluster.epoch)
         job.notice(run.scaling.id, pb.ScalingNotice.COMMITTED)

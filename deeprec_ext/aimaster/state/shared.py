@@ -271,7 +271,8 @@ class JobState:
             self.spec.sums and not self.settled
         ):  # who took part is on its way back: it would be left out, and begin anew
             return
-        if self._ring_lost and self._membership() == self._published:  # the same members once more: perhaps one is about to be missed
+        same = self._membership() == self._published
+        if self._ring_lost and same:  # once more, of the same members: perhaps one is about to be missed
             lived = self.clock.monotonic() - self._ring_since
             self._rings_lost = 0 if lived > RING_LIVED_SECONDS else min(self._rings_lost + 1, RINGS_LOST_MAX)
             await asyncio.sleep(RING_AGAIN_SECONDS * 2**self._rings_lost)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import grpc
 
 from deeprec_ext import env, options, proto
+from deeprec_ext.elastic.agent.leaving import left
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
 from deeprec_ext.gazer import host, hostload
@@ -162,6 +163,7 @@ class Agent:
 
     def close(self, timeout_seconds: float = 2.0) -> None:
         """Sends what is queued, within the time, and ends the thread."""
+        left()
         deadline = time.monotonic() + timeout_seconds
         while not self._outbox.empty() and time.monotonic() < deadline:
             time.sleep(0.01)

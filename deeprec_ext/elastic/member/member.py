@@ -18,6 +18,7 @@ from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
 from deeprec_ext.elastic.agent.inputs import Inputs
+from deeprec_ext.elastic.agent.leaving import leaves
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.member.views import LeaveError, Views
@@ -272,6 +273,7 @@ class Member:
 
     def _leave(self, command: pb.Command) -> dict[str, Any]:
         self._why = command.leave.reason or "this process is to leave"
+        leaves(self._why)
         self.leaving.set()
         self._views.leave(self._why)
         return {}

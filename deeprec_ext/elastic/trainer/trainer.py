@@ -27,6 +27,7 @@ from deeprec_ext.elastic.agent.commands import ELSEWHERE, Table, carry_out
 from deeprec_ext.elastic.agent.declaring import Declaring
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
+from deeprec_ext.elastic.agent.leaving import leaves
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.ps.trainer_backup import TrainerBackup
 from deeprec_ext.elastic.runtime.view import ClusterView
@@ -444,7 +445,7 @@ class Trainer:
         return ELSEWHERE
 
     def _leave(self, command: pb.Command) -> None:
-        log.info("leaving the job: %s", command.leave.reason)
+        leaves(command.leave.reason)
         self.leaving.set()
 
     def _hold_backup(self, command: pb.Command) -> dict[str, Any]:
