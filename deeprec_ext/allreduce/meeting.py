@@ -21,6 +21,9 @@ GREETED_MAX = 64
 WAITING_MAX = 64
 """Connections that nobody has asked for yet; a generation that never came leaves one."""
 
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}
+"""Seconds, a count, and milliseconds in which what was sent has to be taken: who gets a state may take long to read on."""
+
 log = logging.getLogger(__name__)
 
 
@@ -130,7 +133,12 @@ def said(generation: int, rank: int, secret: bytes) -> bytes:
 
 
 def prepare(connection: socket.socket) -> None:
+    """One whose flow is dropped on its way (a firewall that forgets it) is lost in a minute, not in a quarter of an hour."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def join(

@@ -11,6 +11,8 @@ hangs, and waited for longer when there is another explanation:
   its own last heartbeats were: a container may be throttled on a machine that has nothing to do.
 - **Of several at once only one is given up**, and the next a whole limit later, unless they are seen to hang or trainers fail
   because of them: what silences several in one moment is more likely here, or between here and there, than in all of them.
+  That is so of PS, and of the trainers of a job without PS, whose silence is as short. Where all of those are silent at once
+  each has the limit of a worker: they have the model, and may sum on without a word from here.
 """
 
 from __future__ import annotations
@@ -135,14 +137,20 @@ class Silence:
             one.incarnation: self._looks[one.incarnation] for one, *_ in late if one.incarnation in self._looks
         }
         found = []
+        nobody_speaks = {one.name for one, *_ in late} >= set(self._in_step())
         for member, seconds, limit in late:
             watched = self._watch(member, now)
             crowd = self._crowd.sample() if watched else self._crowd_around(member)
             sure = max(SURE_SHARE * limit, SURE_HEARTBEATS * beat) if member.role == pb.PS else limit
             if seconds <= patience(limit, busy_limit, crowd, watched, member.heartbeat.late_seconds, sure):
                 continue
-            if member.role == pb.PS and not self._proven(member, watched, now - seconds):
-                if now - self._unproven_at <= limit:
+            if self._job.members.is_short(member) and not self._proven(member, watched, now - seconds):
+                alone = (
+                    member.role != pb.PS
+                    and nobody_speaks
+                    and seconds <= self._job.settings.worker_heartbeat_limit_seconds
+                )
+                if alone or now - self._unproven_at <= limit:
                     continue
                 self._unproven_at = now
             found.append((member, seconds))
@@ -162,6 +170,11 @@ class Silence:
         """Of this machine, at this moment."""
         return stretch(self._crowd.sample())
 
+    def _in_step(self) -> list[str]:
+        """Trainers whose silence all others feel."""
+        there = [one for one in self._job.members if one.role != pb.PS and one.admitted and not one.said_goodbye]
+        return [one.name for one in there if self._job.members.is_short(one)]
+
     def _crowd_around(self, member: Member) -> float:
         """The run queue of its machine, as those who run there told last; of this machine where that is not known."""
         there = [one.heartbeat.crowd for one in self._job.members if one.machine == member.machine != self._here]
@@ -169,7 +182,9 @@ class Silence:
         return sum(told) / len(told) if told else self._crowd.sample()
 
     def _proven(self, member: Member, watched: Watched | None, since: float) -> bool:
-        return (watched is not None and watched.hangs) or self._failures.complained(member.task, since)
+        if watched is not None and watched.hangs:
+            return True
+        return member.role == pb.PS and self._failures.complained(member.task, since)
 
     def _watch(self, member: Member, now: float) -> Watched | None:
         """None where it cannot be seen. The process may be gone: then its end is reported by who started it."""

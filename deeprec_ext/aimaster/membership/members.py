@@ -283,11 +283,15 @@ class Members:
         late = []
         for member in self._members.values():
             settings = self._settings
-            short = member.role == pb.PS or (self._in_step and member.is_trainer)
+            short = self.is_short(member)
             limit = settings.ps_heartbeat_limit_seconds if short else settings.worker_heartbeat_limit_seconds
             if member.admitted and not member.said_goodbye and now - member.seen > max(least, share * limit):
                 late.append((member, now - member.seen, limit))
         return late
+
+    def is_short(self, member: Member) -> bool:
+        """Whether others stand still while it is silent."""
+        return member.role == pb.PS or (self._in_step and member.is_trainer)
 
     def goodbye(self, member: Member, exit_code: int | None) -> None:
         """Its script has ended; None: nobody knows with which exit code."""

@@ -239,8 +239,9 @@ class Inbox:
                 job.event("model_live", member.name, step=0, generation=job.cluster.generation)
                 job.set_cluster(dataclasses.replace(job.cluster, live=True))
             job.publish_soon()
-        there = {worker.incarnation for worker in job.workers()}
-        if ring.lost and ring.lost == job.cluster.epoch and member.incarnation in there:
+        if not ring.lost or ring.lost != job.cluster.epoch or job.ring_is_lost:
+            return  # the first of all that lose it has told
+        if member.incarnation in {worker.incarnation for worker in job.workers()}:
             job.event("ring_lost", member.name, lost=ring.lost, why=ring.trouble)
             job.ring_lost()
 

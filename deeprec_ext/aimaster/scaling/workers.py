@@ -6,11 +6,11 @@ In a job without PS they do: who is to leave is told before, and leaves between 
 from __future__ import annotations
 
 from deeprec_ext.aimaster.scaling.machine import State, limit_seconds
-from deeprec_ext.aimaster.scaling.run import ScalingRun
+from deeprec_ext.aimaster.scaling.run import ScalingRun, StepError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-PART_SECONDS = 10.0
-"""How long one that leaves may take to end its step; then the others go on without it."""
+PART_SECONDS, PART_STEPS = 10.0, 3
+"""How long one that leaves may take to end its step, and how many median steps; then the others go on without it."""
 
 
 class WorkerChange:
@@ -21,7 +21,10 @@ class WorkerChange:
         """ACQUIRE, then the decision. Raises one of CAUGHT when it must be rolled back."""
         run = self._run
         run.job.notice(run.scaling.id, pb.ScalingNotice.BEGUN)
-        await run.acquire(limit_seconds(State.ACQUIRE, run.job.settings) or 0.0)
+        limit = limit_seconds(State.ACQUIRE, run.job.settings) or 0.0
+        await run.acquire(limit)
+        if run.job.spec.sums and run.scaling.drained:
+            await self._leave_the_model(limit)
         with run.job.store.transaction(durable=True):
             run.enter(State.COMMIT)
 
@@ -51,6 +54,18 @@ class WorkerChange:
         await run.release(limit_seconds(State.RELEASE, job.settings) or 0.0)
         run.finish("committed")
 
+    async def _leave_the_model(self, limit: float) -> None:
+        """Somebody who stays has it, where any of those has that leave: has made a step, which one does with the others."""
+        job, drained = self._run.job, self._run.scaling.drained
+
+        def have(leave: bool) -> bool:
+            there = [member for member in job.members.trainers().values() if (member.name in drained) == leave]
+            return any(member.ring and member.heartbeat.training for member in there)
+
+        self._run.update(detail="" if have(False) else "waiting until somebody who stays has the model")
+        if not await job.changed.until(lambda: have(False) or not have(True), limit):
+            raise StepError(f"nobody who stays has the model of {', '.join(drained)} after {limit:.0f} s")
+
     async def _part(self) -> None:
         """Those that leave have heard what became of their last step, and sum no more."""
         job, drained = self._run.job, self._run.scaling.drained
@@ -62,4 +77,5 @@ class WorkerChange:
             there = [member for name in drained if (member := job.members.get(name)) is not None]
             return all(member.parted or member.said_goodbye for member in there)
 
-        await job.changed.until(parted, PART_SECONDS)
+        step = max((member.heartbeat.step_seconds for member in job.members.trainers().values()), default=0.0)
+        await job.changed.until(parted, min(max(PART_SECONDS, PART_STEPS * step), job.settings.release_limit_seconds))

@@ -255,6 +255,11 @@ class JobState:
         """Since it was; 0: this AIMaster has published none."""
         return self.clock.monotonic() - self._ring_since if self._ring_members else 0.0
 
+    @property
+    def ring_is_lost(self) -> bool:
+        """That of the present view: somebody has said so."""
+        return self._ring_lost
+
     def ring_lost(self) -> None:
         """That of the present view: another view will come, with others or the same."""
         self._ring_lost = True

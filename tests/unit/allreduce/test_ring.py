@@ -183,3 +183,19 @@ def test_a_listener_bears_that_it_cannot_let_somebody_in(monkeypatch: pytest.Mon
     for one in (first, second):
         one.close()
     listener.close()
+
+
+def test_a_connection_whose_flow_is_dropped_is_lost_in_a_minute() -> None:
+    members = ring_of(2)
+    try:
+        for one in members:
+            for connection in (one._after, one._before):
+                assert connection is not None
+                assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                idle, between, count = (
+                    connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+                    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+                )
+                assert idle + between * count <= 60
+    finally:
+        all_of([one.leave for one in members])

@@ -239,3 +239,33 @@ def test_what_is_learned_later_is_told_instead_and_only_of_who_had_gone(here: He
         here.failures.add(name, cause, here.job.members.get(name))
         here.failures.learned(name, "oom: memory limit of 2.0 GB")
     assert [one.cause for one in here.job.store.failures()] == ["oom: memory limit of 2.0 GB", HUNG]
+
+
+def in_step(here: Here, seconds: float, *speaking: str) -> dict[str, float]:
+    """Of a job without PS with four trainers that nobody sees: who is given up within the time, after how long a silence."""
+    here.job.members._in_step = True
+    for name in ("ps-0", "ps-1"):
+        here.job.members.drop(name, "there are none")
+    for name in ("worker-1", "worker-2"):
+        arrive(here.job, name)
+    here.elsewhere("chief-0", "worker-0", "worker-1", "worker-2")
+    watch, found = Silence(here.job, here.failures), {}
+    for _ in range(round(seconds * 10)):
+        here.clock.now += 0.1
+        here.speaks(*speaking)
+        for member, silent in watch.given_up():
+            found[member.name] = silent
+            here.job.members.drop(member.name, "hung")
+    return found
+
+
+def test_where_all_trainers_in_step_are_silent_it_is_not_they(here: Here) -> None:
+    """A network that carries nothing for a while between them and the AIMaster; they sum on."""
+    limit = here.job.settings.worker_heartbeat_limit_seconds
+    assert in_step(here, min(25.0, limit - 1)) == {}
+
+
+def test_of_several_trainers_in_step_that_nobody_sees_one_is_given_up_and_the_next_a_limit_later(here: Here) -> None:
+    given_up = in_step(here, 7.0, "chief-0", "worker-2")
+    assert sorted(given_up.values()) == [pytest.approx(3, abs=0.2), pytest.approx(6, abs=0.3)]
+    assert set(given_up) == {"worker-0", "worker-1"}

@@ -95,6 +95,21 @@ def test_workers_are_scaled_and_ps_cannot_be(tmp_path):
     play(tmp_path, scenario)
 
 
+def test_nobody_leaves_with_the_model_before_somebody_who_stays_has_it(tmp_path):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)  # the chief has made no step: it came back, perhaps
+        reply = await it.scale(workers=0)
+        await asyncio.sleep(1.0)
+        (under_way,) = [one for one in (await it.status()).scalings if one.id == reply.scaling_id]
+        assert under_way.detail == "waiting until somebody who stays has the model"
+        assert seen(it) == [(CHIEF, "chief-0:7"), (ONE, "worker-0:7")]
+        it.agent(CHIEF).mute.clear()
+        assert (await it.ended(reply.scaling_id)).outcome == "committed"
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
+
+    play(tmp_path, scenario, mute=(CHIEF,))
+
+
 def test_a_ring_that_is_lost_is_made_again_of_the_same_members(tmp_path):
     async def scenario(it: World) -> None:
         await ready(it, CHIEF, ONE)
