@@ -7,6 +7,8 @@ begins with what it has kept: that of the last epoch, a minute old at the most, 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 import time
 import zipfile
@@ -21,8 +23,12 @@ from deeprec_ext.errors import ProtocolError
 
 log = logging.getLogger("deeprec_ext")
 
-EVERY_SECONDS = 60.0
+EVERY_SECONDS, AGAIN_SECONDS = 60.0, 10.0
+JOIN_SECONDS = 60.0
+"""For a file that is being written, at the end of a `fit`; a disk that hangs is not waited for longer."""
 SMALL_BYTES = 64 << 20
+FITS_MAX = 10
+"""Files that stay: of a script that calls `fit` again and again the last ones."""
 _POSITION = "ledger"
 
 
@@ -35,7 +41,7 @@ class Kept:
 
     def __init__(self, directory: Path | None, position: Callable[[], bytes] = lambda: b"") -> None:
         self._directory, self._ask = directory, position
-        self._asked: list[bytes] | None = None
+        self._asked: list[bytes | None] | None = None
         self.position = b""
         """Of what is `back`."""
         self._fit = ""
@@ -58,6 +64,9 @@ class Kept:
         if not self._asked:
             return  # it is on its way
         [position], self._asked, self._written = self._asked, None, time.monotonic()
+        if position is None:  # what is kept is older, and right
+            self._written -= EVERY_SECONDS - AGAIN_SECONDS
+            return
         arrays = [np.array(one) for one in variables.take()]
         self._writing = threading.Thread(
             target=self._write, args=(self._file, arrays, step, position), name="deeprec-kept", daemon=True
@@ -74,17 +83,17 @@ class Kept:
         """A `fit` has ended."""
         if self._directory is not None:
             if self._writing is not None:
-                self._writing.join()
-            position = self._now()
-            self._write(self._file, variables.take(), step, position)
+                self._writing.join(JOIN_SECONDS)
             self._written = time.monotonic()
+            if (self._writing is None or not self._writing.is_alive()) and (position := self._now()) is not None:
+                self._write(self._file, variables.take(), step, position)
 
     def back(self, variables: Any) -> bool:
-        """The state that was kept last of this `fit`. False: there is none that fits."""
+        """The state that was kept last of this `fit`, or of the next one that has any. False: there is none that fits."""
         if self._directory is None:
             return False
         try:
-            with np.load(self._file) as held:
+            with np.load(self._kept_file()) as held:
                 position = held[_POSITION].tobytes() if _POSITION in held.files else b""
                 variables.put([held[f"arr_{at}"] for at in range(len(held.files) - (_POSITION in held.files))])
                 self.position = position
@@ -96,12 +105,20 @@ class Kept:
         log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
         return True
 
-    def _now(self) -> bytes:
+    def _now(self) -> bytes | None:
+        """None: nobody tells it. A model without one would take the ledger to its beginning."""
         try:
             return self._ask()
-        except Exception as error:  # nothing is worth that training stops here, nor that nothing is kept any more
-            log.warning("nobody tells the data ledger's position (%s): what is kept has none", error)
-            return b""
+        except Exception as error:  # nothing is worth that training stops here
+            log.warning("nobody tells the data ledger's position (%s): the model is kept later", error)
+            return None
+
+    def _kept_file(self) -> Path:
+        """This `fit`'s, or where that was tidied away the next one's, which has gone on with the model."""
+        later = {}
+        if not self._file.exists():
+            later = {_number(one): one for one in self._file.parent.glob("*.npz") if _number(one) > _number(self._file)}
+        return later[min(later)] if later else self._file
 
     @property
     def _file(self) -> Path:
@@ -112,11 +129,28 @@ class Kept:
         began = time.monotonic()
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft = file.with_name(f".{file.name}")
+            draft = file.with_name(f".{file.name}.{os.getpid()}")  # one before this may hang in its own
             with open(draft, "wb") as to:
                 np.savez(to, *arrays, **{_POSITION: np.frombuffer(position, np.uint8)})
+                to.flush()
+                os.fsync(to.fileno())
             draft.replace(file)
+            self._tidy(file)
         except OSError as error:
             log.warning("the model could not be kept in %s: %s", file, error)
             return
         log.info("step %d: the model is kept in %s (%.2f s)", step, file, time.monotonic() - began)
+
+    def _tidy(self, newest: Path) -> None:
+        """Of earlier calls of `fit` the last ones stay, and no drafts of processes that have ended."""
+        there = sorted(newest.parent.glob("*.npz"), key=lambda one: one.stat().st_mtime)
+        for old in there[:-FITS_MAX]:
+            old.unlink(missing_ok=True)
+        for draft in newest.parent.glob(f".{newest.name}.*"):
+            draft.unlink(missing_ok=True)
+
+
+def _number(file: Path) -> int:
+    """Of a call of `fit`."""
+    digits = re.search(r"\d+$", file.stem)
+    return int(digits.group()) if digits else 0

@@ -188,13 +188,19 @@ class Inputs:
 
     # -- the ledger's position and checkpoints
 
-    def position(self) -> bytes:
-        """What is trained for sure, for the sidecar of a checkpoint; read it before the first row. Empty: no data ledger."""
+    def position(self, *, newest: bool = False) -> bytes:
+        """What is trained for sure, for the sidecar of a checkpoint; read it before the first row. Empty: no data ledger.
+
+        Args:
+          newest: not the one that was told last, where the AIMaster does not answer. Raises DeepRecError then.
+        """
         channel = self._agent.channel()
         try:
             reply = rpc.AgentsStub(channel).Position(pb.PositionRequest(), timeout=POSITION_LIMIT_SECONDS)
             self._position = reply.ledger
         except grpc.RpcError as error:
+            if newest:
+                raise DeepRecError(f"the AIMaster did not tell it: {error.code().name}") from None
             log.warning("the AIMaster did not tell the data ledger's position (%s); the checkpoint gets an earlier one",
                         error.code().name)  # fmt: skip
         finally:

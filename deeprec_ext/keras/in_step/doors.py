@@ -65,7 +65,7 @@ def install(module: Any, generation: int) -> None:
         keras_classes.wrap_model(module, "fit", lambda *args, **words: refuse(reason))
         return
     directory = Path(run) if (run := env.workdir()) else None
-    kept = Kept(directory / "model" if directory is not None else None, lambda: home.inputs.position())
+    kept = Kept(directory / "model" if directory is not None else None, lambda: home.inputs.position(newest=True))
     door = InStep(home, GENERATIONS[generation], kept)
     milestones = Milestones(directory, home.chief, home.leaving, lambda: 0)
     of_job: Any = home
