@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.job import ROOT, end_on_signals, environment, running, say
 from benchmarks.stock import steps
@@ -31,6 +32,24 @@ SCRIPT = Path(__file__)
 FLAGS = ("--strategy", "allreduce", "--workers", "1")
 BATCH, WARM = 64, 30
 KINDS = ("stock", "ours")
+SHAPES: dict[str, tuple[int, ...]] = {"cnn": (28, 28, 1), "mlp": (784,)}
+
+
+def build(name: str) -> Any:
+    """One of the models, compiled."""
+    from tensorflow import keras
+
+    if name == "cnn":
+        inside = [
+            keras.layers.Conv2D(32, 3, activation="relu"), keras.layers.Conv2D(64, 3, strides=2, activation="relu"),
+            keras.layers.Conv2D(64, 3, strides=2, activation="relu"), keras.layers.Flatten(),
+            keras.layers.Dense(480, activation="relu"),
+        ]  # fmt: skip
+    else:
+        inside = [keras.layers.Dense(3300, activation="relu") for _ in range(3)]
+    model = keras.Sequential([*inside, keras.layers.Dense(10)])
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -42,21 +61,7 @@ def train(arguments: argparse.Namespace) -> None:
     rows = BATCH * arguments.steps
     keras = tf.keras
 
-    def build() -> tf.keras.Model:
-        if arguments.models[0] == "cnn":
-            inside = [
-                keras.layers.Conv2D(32, 3, activation="relu"), keras.layers.Conv2D(64, 3, strides=2, activation="relu"),
-                keras.layers.Conv2D(64, 3, strides=2, activation="relu"), keras.layers.Flatten(),
-                keras.layers.Dense(480, activation="relu"),
-            ]  # fmt: skip
-        else:
-            inside = [keras.layers.Dense(3300, activation="relu"), keras.layers.Dense(3300, activation="relu"),
-                      keras.layers.Dense(3300, activation="relu")]  # fmt: skip
-        model = keras.Sequential([*inside, keras.layers.Dense(10)])
-        model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model
-
-    shape = (28, 28, 1) if arguments.models[0] == "cnn" else (784,)
+    shape = SHAPES[arguments.models[0]]
     chance = np.random.default_rng(0)
     x = chance.random((min(rows, 64 * BATCH), *shape), np.float32)
     x = np.resize(x, (rows, *shape))
@@ -70,9 +75,9 @@ def train(arguments: argparse.Namespace) -> None:
         if os.environ.get("BENCHMARK_NAME"):
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
             with strategy.scope():
-                model = build()
+                model = build(arguments.models[0])
         else:
-            model = build()
+            model = build(arguments.models[0])
         model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0, callbacks=[Watch()])
     if name in ("stock-0", "chief-0"):
         print("parameters", model.count_params(), flush=True)

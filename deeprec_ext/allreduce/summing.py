@@ -5,6 +5,10 @@ to give, and sums that there. Members may have come to differ by one step, where
 of the last step is kept, and who has not had it gets it, bit for bit. Who is new, or was left out while it hung, gets the state
 of one that is there. So nobody computes a step twice, and what was applied anywhere is applied everywhere.
 
+What is computed may come in buckets (`given`): the weights are summed first, then each bucket as soon as it is there. A step is
+its sum of all buckets all the same; one that is lost in between is made again as a whole.
+
+A model that begins anew is another one: who comes back with one that began before takes the new one, however many steps it had.
 Which result of a step counts is told by the number of the generation that summed it: a member that hung may come back with one
 that the others never had, and have summed again without it.
 """
@@ -22,6 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from deeprec_ext.allreduce.given import Given, of
 from deeprec_ext.allreduce.meeting import Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
 from deeprec_ext.errors import ProtocolError
@@ -112,6 +117,7 @@ class _Result:
     step: int
     number: int  # of the generation that summed it
     before: int  # of the one that summed the step before
+    begun: int  # of the one in which the model began
     kind: int = 0  # of what was summed
 
     @property
@@ -149,7 +155,7 @@ class Summing:
         return self._last.step if self._last is not None else -1
 
     def sum(
-        self, arrays: Sequence[Array], weight: float, vote: bool = False, leads: bool = False,
+        self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False, leads: bool = False,
         entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
     ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
@@ -157,7 +163,9 @@ class Summing:
         What a newcomer gives does not count, for it was computed with another state.
 
         Args:
-          arrays: of float32 or float64, alike on all members and in all steps, but for `other`; they stay as they are.
+          arrays: of float32 or float64, alike on all members and in all steps, but for `other`; they stay as they are. Of a
+            `Given` that is cut into buckets these are summed one after the other, each as soon as it is there: all members
+            cut alike.
           weight: of what is given, for example its number of records.
           vote: for whatever all members vote on; it counts whatever the weight.
           leads: all have this member's state before they hear of the sum.
@@ -169,26 +177,33 @@ class Summing:
         Raises OtherError where the others sum something else in this step, ProtocolError where this member's arrays or state
         are not like theirs.
         """
-        if {one.dtype for one in arrays} not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
-            raise ValueError(f"sums are of float32 or of float64, not of {sorted({str(one.dtype) for one in arrays})}")
-        size = sum(one.size for one in arrays)
+        given = of(arrays)
+        if (kinds := {one.dtype for one in given.like}) not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+            raise ValueError(f"sums are of float32 or of float64, not of {sorted(map(str, kinds))}")
+        size = sum(one.size for one in given.like)
         if not other and self._last is not None and self._last.flat.size not in (0, size + _TAIL):
             raise ProtocolError(f"{size} numbers are summed, and {self._last.flat.size - _TAIL} in the step before")
         self._begin()
         while True:
             before, number = self._ring, self._number
             with self._giving_up():
-                if (result := self._enter(arrays)) is not None:
-                    return self._had(result, arrays)
+                given.check()
+                if (result := self._enter(given)) is not None:
+                    return self._had(result, given)
             if self._ring is None:
                 continue
             with self._giving_up():
                 if self._ring is not before or self._number != number:
                     entered()
-                result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads, exact)
-                return self._had(result, arrays)
+                result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact)
+                return self._had(result, given)
 
-    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+    def give_up(self) -> None:
+        """The sum that is under way in another thread, and fails (`Given.fail`), does not wait for the others."""
+        if (ring := self._ring) is not None:
+            ring.give_up()
+
+    def attend(self, arrays: Sequence[Array] | Given) -> Summed | None:
         """Of a member that has nothing to sum at the moment: where another generation has begun it enters that with the others,
         who may want a result or the state of it. Returns a sum that it has missed, None if there is none.
 
@@ -196,10 +211,11 @@ class Summing:
           arrays: as of `sum`.
         """
         self._begin()
+        given = of(arrays)
         for _ in range(2):  # a ring that is over is left first
             with self._giving_up():
-                result = self._enter(arrays)
-                return self._had(result, arrays) if result is not None else None
+                result = self._enter(given)
+                return self._had(result, given) if result is not None else None
         return None
 
     def forget(self) -> None:
@@ -214,7 +230,7 @@ class Summing:
 
     def _begin(self) -> None:
         self._gave_in.clear()
-        self._is_new = self._last is None
+        self._is_new = self._last is None or not self._followed
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -227,11 +243,11 @@ class Summing:
             self._leave(type(error).__name__)
             raise
 
-    def _had(self, result: _Result, arrays: Sequence[Array]) -> Summed:
+    def _had(self, result: _Result, given: Given) -> Summed:
         self._last = result
         if not self._ways or self._ways[-1][1] != result.number:
             self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
-        return self._given(result, arrays)
+        return self._shaped(result, given)
 
     def close(self) -> None:
         """The others get what they still need of this member, and go on without it."""
@@ -241,33 +257,39 @@ class Summing:
 
     # ------------------------------------------------------------------------------------------------ sums
 
-    def _summed(self, arrays: Sequence[Array], weight: float, vote: bool, leads: bool, exact: int) -> _Result:
+    def _summed(self, given: Given, weight: float, vote: bool, leads: bool, exact: int) -> _Result:
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
-        flat, at = self._room(arrays), 0
+        flat = self._room(given.like)
         if not self._is_new:
             self._gave_in.add(self._number)
         flat[-_TAIL:] = weight, 1, vote, leads
         ring.sum(flat[-_TAIL:])
-        for one in arrays:
-            if weight:
-                np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
-            else:
-                flat[at : at + one.size] = 0  # and not 0 times what may be no number
-            at += one.size
-        if total := float(flat[-_TAIL]):  # else there is nothing to sum
-            exactly = at - sum(one.size for one in arrays[len(arrays) - exact :]) if self.half else 0
-            ring.sum(flat[:exactly], half=True, over=total)
-            ring.sum(flat[exactly:at], over=total)
+        total, rounded = float(flat[-_TAIL]), 0
+        if self.half:
+            rounded = sum(one.size for one in given.like[: len(given.like) - exact])
+        if not total:  # there is nothing to sum
+            flat[:-_TAIL] = 0
+        for bucket, start, end in given.places if total else ():
+            at = start
+            for one in given.wait(bucket):
+                if weight:
+                    np.multiply(one.reshape(-1), weight, out=flat[at : at + one.size])
+                else:
+                    flat[at : at + one.size] = 0  # and not 0 times what may be no number
+                at += one.size
+            exactly = min(max(start, rounded), end)
+            ring.sum(flat[start:exactly], half=True, over=total)
+            ring.sum(flat[exactly:end], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number, self._kind(arrays))
+        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given))
 
-    def _given(self, result: _Result, arrays: Sequence[Array]) -> Summed:
+    def _shaped(self, result: _Result, given: Given) -> Summed:
         found: list[Array] = []
         at = 0
         total, members, votes, _ = map(float, result.flat[-_TAIL:])
-        for one in arrays:
+        for one in given.like:
             found.append(result.flat[at : at + one.size].reshape(one.shape).copy())
             at += one.size
         counted, followed, self._followed = result.number in self._gave_in, self._followed, True
@@ -283,8 +305,10 @@ class Summing:
         if any(one[1] != told[source][1] for one in told):
             self._hand_on_state(ring, source, takes=check != told[source][1])
 
-    def _kind(self, arrays: Sequence[Array]) -> int:
-        return zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode())
+    def _kind(self, given: Given) -> int:
+        """Of what is summed, and how it is cut."""
+        shapes = [(one.dtype.str, one.shape) for one in given.like]
+        return zlib.crc32(repr([self.half, given.starts, *shapes]).encode())
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
@@ -311,7 +335,7 @@ class Summing:
             self._ring.leave()
             self._ring = None
 
-    def _enter(self, arrays: Sequence[Array]) -> _Result | None:
+    def _enter(self, given: Given) -> _Result | None:
         """This member is in a ring, and has what the others have; a result: of the step that it asks for, which is over."""
         if self._ring is not None:
             if self._generations.over(self._number):  # of a ring of one nobody would hear it otherwise
@@ -323,19 +347,21 @@ class Summing:
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
-        return self._meet(self._ring, arrays)
+        return self._meet(self._ring, given)
 
-    def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
+    def _meet(self, ring: Ring, given: Given) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        last, dtype = self._last, arrays[0].dtype
-        mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
+        last, dtype = self._last, given.like[0].dtype
+        mine = (-1, -1, -1, -1, 0)
+        if last is not None:
+            mine = (last.begun, last.step, last.number, last.before, last.kept)
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
-        said = json.dumps((*mine, self._kind(arrays), self._may_begin, *had)).encode()
+        said = json.dumps((*mine, self._kind(given), self._may_begin, *had)).encode()
         told = [tuple(json.loads(one)) for one in ring.gather(said)]
-        best = max(told, key=lambda one: one[:4])  # the first of them
-        source, (step, number, before, kept, kind, _, kind_had, type_had) = told.index(best), best
-        late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
-        alike = [one[4] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
+        best = max(told, key=lambda one: one[:5])  # the first of them; of the model that began last
+        source, (begun, step, number, before, kept, kind, _, kind_had, type_had) = told.index(best), best
+        late = [kept > 0 and one[:3] == (begun, step - 1, before) for one in told]
+        alike = [one[5] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
         if not alike[ring.rank]:
             raise OtherError(
                 "this member sums numbers of other shapes or types than the others: the models are not alike"
@@ -345,18 +371,18 @@ class Summing:
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
         begins = step < 0  # the state of the first that may is everybody's
         if begins:
-            first = next((rank for rank, one in enumerate(told) if one[5]), None)
+            first = next((rank for rank, one in enumerate(told) if one[6]), None)
             if first is None:
                 ring.leave()  # in order, as above
                 raise LostError("nobody has the model, and who may begin it is not here")
             source = first
-        number = self._number if begins else number  # two beginnings are not the same
-        same = [one[:3] == best[:3] and (not begins or rank == source) for rank, one in enumerate(told)]
+            begun = number = self._number  # two beginnings are not the same
+        same = [one[:4] == best[:4] and (not begins or rank == source) for rank, one in enumerate(told)]
         result = None
         if any(late):
-            flat = last.flat if last is not None and mine == best[:4] else np.empty(kept, np.dtype(type_had))
+            flat = last.flat if last is not None and mine == best[:5] else np.empty(kept, np.dtype(type_had))
             ring.hand_on(flat, source)
-            result = _Result(flat, step, number, before, kind_had)
+            result = _Result(flat, step, number, before, begun, kind_had)
         if not all(is_same or is_late for is_same, is_late in zip(same, late)):
             takes = not same[ring.rank] and not late[ring.rank]
             ways = self._hand_on_state(ring, source, takes=takes)
@@ -366,10 +392,10 @@ class Summing:
                 )
                 self._is_new, self._ways = True, ways
                 self._gave_in.clear()
-                self._last = result or _Result(np.empty(0), max(step, 0), number, before)
+                self._last = result or _Result(np.empty(0), max(step, 0), number, before, begun)
         if begins:
             self._is_new = not same[ring.rank]
-            self._last = self._last or _Result(np.empty(0), 0, number, before)
+            self._last = self._last or _Result(np.empty(0), 0, number, before, begun)
         return result if late[ring.rank] else None
 
     def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> list[tuple[int, int]]:

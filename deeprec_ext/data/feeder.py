@@ -299,9 +299,12 @@ class Feeder:
             if self._running.pop(ticket.number, None) is None:
                 return  # what it trained is given once more: counted when the era ended
             self._finished += ticket.batches
-            # A run may read any batch but those that runs had finished with when it began.
-            sure = min((one.finished_before for one in self._running.values()), default=self._finished)
-            self._pop(sure - self._popped)
+            self._pop_sure()
+
+    def _pop_sure(self) -> None:
+        """A run may read any batch but those that runs had finished with when it began."""
+        sure = min((one.finished_before for one in self._running.values()), default=self._finished)
+        self._pop(sure - self._popped)
 
     def repeated(self, records: int) -> None:
         """A run that was given these records itself was made twice: it may have trained them twice."""
@@ -317,6 +320,7 @@ class Feeder:
         with self._lock:
             if self._running.pop(ticket.number, None) is not None:
                 self._begun -= ticket.batches
+                self._pop_sure()  # else what is trained before it would come again, too, with another era
 
     def unused(self, ticket: Ticket) -> bool:
         self.withdraw(ticket)

@@ -124,8 +124,13 @@ class _Loop:
         if self._given is not None and summed.followed:
             self._feeder.trained(self._given)
         elif self._given is not None:
-            self._batches = None
+            self._give_again(self._given)
         self._given = None
+
+    def _give_again(self, ticket: Ticket) -> None:
+        """It was read, and is in nobody's state."""
+        self._feeder.withdraw(ticket)
+        self._batches = None
 
     def _next(self) -> tuple[Ticket | None, Columns | None]:
         """The next batch; none within the time."""
@@ -162,7 +167,7 @@ class _Loop:
             if summed.counted:
                 self._given = ticket
             else:
-                self._batches = None  # it is in nobody's state: it is given again
+                self._give_again(ticket)
         self._idle = not summed.weight
         self._apply_if(summed)
 

@@ -3,12 +3,14 @@
 Where an optimizer applies gradients, it applies the mean of all workers' instead: a script's `apply_gradients` gets stand-ins,
 and when a MonitoredTrainingSession is made (Estimator makes one, too) all of its graph's are put behind one function of Python,
 which sums (`Member.sum`). So a step with several optimizers is one sum. Statistics that are no trainable variables (of a
-normalisation) are averaged in it. The chief alone restores, writes checkpoints and summaries; who comes later is given all
-variables by those who are there.
+normalisation) are averaged in it. What is large comes in buckets, by other functions of Python, the first of which are summed
+while the rest is computed. The chief alone restores, writes checkpoints and summaries; who comes later is given all variables
+by those who are there.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -22,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.given import Given, cut
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
@@ -176,9 +179,11 @@ class _Sums:
         self._like: list[Array] = []
         self._exact = 0
         """The last ones of these are statistics."""
+        self._starts: tuple[int, ...] = (0,)  # of buckets
+        self._given: Given | None = None  # of the step that is being computed
         self.finished: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """Graph -> names of (variable, its read, a placeholder, its write), their shapes and types, arrays as are summed, how
-        many of them are statistics."""
+        many of them are statistics, where buckets of them begin."""
         self._rate = Rate(follows=True)
         self._variables: list[tuple[str, str, str, str]] = []
         self._shapes: list[tuple[tuple[int, ...], Any]] = []
@@ -193,8 +198,8 @@ class _Sums:
                 (one.name, one.read_value().name, value.name, v1.assign(one, value).op.name)
                 for one in every for value in [v1.placeholder(one.dtype.base_dtype, one.shape)]
             ]  # fmt: skip
-            self.finished[graph] = names, kinds, self._like, self._exact
-        self._variables, self._shapes, self._like, self._exact = self.finished[graph]
+            self.finished[graph] = names, kinds, self._like, self._exact, self._starts
+        self._variables, self._shapes, self._like, self._exact, self._starts = self.finished[graph]
 
     def _sum_in(self, graph: Any, sites: Sequence[_Site]) -> None:
         means = [mean for site in sites for mean in site.means]
@@ -211,8 +216,16 @@ class _Sums:
             _refuse("gradients are of shapes that are not known before a step: they cannot be summed")
         kind = tf.float64 if any(one.dtype == tf.float64 for one in every) else tf.float32
         self._like = [np.zeros(one.shape.as_list(), kind.as_numpy_dtype) for one in every]
+        self._starts = cut(self._like, self._exact)
         with tf.control_dependencies(None):
-            came = tf.numpy_function(self._summed, [tf.cast(one, kind) for one in every], [kind] * (len(every) + 1))
+            given, last = [tf.cast(one, kind) for one in every], len(every)
+            brought: list[Any] = []
+            for bucket in range(len(self._starts) - 1, 0, -1):
+                start, end, last = self._starts[bucket], last, self._starts[bucket]
+                with tf.control_dependencies(brought):
+                    brought.append(tf.numpy_function(functools.partial(self._came, bucket), given[start:end], tf.bool))
+            with tf.control_dependencies(brought):
+                came = tf.numpy_function(self._summed, given[:last], [kind] * (len(every) + 1))
             rate = tf.identity(tf.reshape(came.pop(), []))
             for site in sites:
                 exchange_input(site.rate.op, 0, rate if kind == tf.float32 else tf.cast(rate, tf.float32))
@@ -245,7 +258,7 @@ class _Sums:
         if env.role() != "chief":
             self.member.wait_for_somebody()  # who has the model: else this process would begin it
         while self.member.step < 0:
-            self.member.attend(self._like)
+            self.member.attend(Given.whole(self._like, self._starts) if len(self._starts) > 1 else self._like)
 
     # ---- the state
 
@@ -265,11 +278,26 @@ class _Sums:
         self.session.run(writes, feeds, options=_HERE)
         self._rate.put(rate)
 
+    def _came(self, bucket: int, *values: Array) -> Array:
+        """Called by TensorFlow as soon as these gradients are computed, of the last bucket first."""
+        assert self.member is not None
+        arrays = [np.asarray(one, order="C") for one in values]
+        if bucket == len(self._starts) - 1:
+            self.member.drop()  # of a run that has failed
+            self._given = Given(self._like, self._starts)
+            self.member.begin(self._given, 1.0, exact=self._exact)
+        assert self._given is not None
+        self._given.put(bucket, arrays)
+        return np.array(True)
+
     def _summed(self, *values: Array) -> list[Array]:
         """Called by TensorFlow, within a step."""
         assert self.member is not None
         try:
-            arrays = [np.asarray(one, order="C") for one in values]
+            arrays: Any = [np.asarray(one, order="C") for one in values]
+            if self._given is not None:
+                self._given.put(0, arrays)
+                arrays, self._given = self._given, None
             while not (summed := self.member.sum(arrays, 1.0, last=True, exact=self._exact)).weight:
                 pass  # all are new
         except LeaveError as error:  # the others have gone on without this process

@@ -344,7 +344,7 @@ class ModelInput(_message.Message):
     def __init__(self, format: _Optional[str] = ..., files: _Optional[int] = ..., bytes: _Optional[int] = ..., columns: _Optional[int] = ..., bytes_per_example: _Optional[float] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "late_seconds", "preparing")
+    __slots__ = ("step", "steps_per_second", "examples_per_second", "step_seconds", "rss_bytes", "cpu_seconds", "gate_waits", "training", "examples", "last_step", "epoch", "step_epoch", "step_age_seconds", "crowd", "late_seconds", "preparing", "out_seconds")
     STEP_FIELD_NUMBER: _ClassVar[int]
     STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,7 @@ class Heartbeat(_message.Message):
     CROWD_FIELD_NUMBER: _ClassVar[int]
     LATE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PREPARING_FIELD_NUMBER: _ClassVar[int]
+    OUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     step: int
     steps_per_second: float
     examples_per_second: float
@@ -377,7 +378,8 @@ class Heartbeat(_message.Message):
     crowd: float
     late_seconds: float
     preparing: bool
-    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., crowd: _Optional[float] = ..., late_seconds: _Optional[float] = ..., preparing: bool = ...) -> None: ...
+    out_seconds: float
+    def __init__(self, step: _Optional[int] = ..., steps_per_second: _Optional[float] = ..., examples_per_second: _Optional[float] = ..., step_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., training: bool = ..., examples: _Optional[int] = ..., last_step: _Optional[int] = ..., epoch: _Optional[int] = ..., step_epoch: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., crowd: _Optional[float] = ..., late_seconds: _Optional[float] = ..., preparing: bool = ..., out_seconds: _Optional[float] = ...) -> None: ...
 
 class CopyResult(_message.Message):
     __slots__ = ("bytes", "remaining_bytes", "seconds", "variables", "checksummed", "skipped")

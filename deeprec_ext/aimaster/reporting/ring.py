@@ -16,6 +16,9 @@ SILENT_BEATS = 3.0
 FIRST_STEP_SECONDS = 1.0
 """... and when the first step of a view takes longer than any usual one."""
 
+OUT_SECONDS, OUT_STEPS = 60.0, 10.0
+"""... and when it alone is in no sum, for so long, and so many of its usual steps."""
+
 LOST_SHOWN, WHY_MAX = 3, 200
 
 
@@ -65,9 +68,18 @@ def _waited_for(job: Job, member: Member | None, seconds: float) -> str:
     if silent > SILENT_BEATS * job.settings.heartbeat_seconds:
         return f"silent for {format_seconds(silent)}"
     beat, epoch = member.heartbeat, job.cluster.epoch
+    if beat.out_seconds > max(OUT_SECONDS, OUT_STEPS * beat.step_seconds) and _others_sum(job, member):
+        return f"in no sum for {format_seconds(beat.out_seconds)}, in which all others wait for it"
     if seconds < FIRST_STEP_SECONDS or beat.step_epoch >= epoch:
         return ""
     return "it has not heard of this view yet" if beat.epoch < epoch else "the first step in this view"
+
+
+def _others_sum(job: Job, member: Member) -> bool:
+    others = [job.members.get(name) for name in job.ring_members if name != member.name]
+    return bool(others) and all(
+        one is not None and one.heartbeat.training and not one.heartbeat.out_seconds for one in others
+    )
 
 
 def _lost(failure: Failure, now: float, wanted: bool) -> str:

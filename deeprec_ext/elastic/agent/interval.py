@@ -36,11 +36,11 @@ class Interval:
         if seconds > self._longest:
             self._longest = seconds
 
-    def sample(self, examples_per_step: int) -> pb.StepSample:
+    def sample(self, examples_per_step: float) -> pb.StepSample:
         times = sorted(self._times)
         return pb.StepSample(
             steps=self._steps,
-            examples=self._steps * examples_per_step,
+            examples=round(self._steps * examples_per_step),
             median_seconds=_quantile(times, 0.5),
             p95_seconds=_quantile(times, 0.95),
             longest_seconds=self._longest,

@@ -51,7 +51,7 @@ class StepClock:
     gate_waits: Callable[[], int] = lambda: 0
     clock: Callable[[], float] = time.monotonic
     spent: Callable[[], dict[str, float]] = causes.take
-    examples_per_step: int = 0
+    examples_per_step: float = 0
     steps: int = 0
     global_step: int = 0
     step_epoch: int = 0

@@ -7,10 +7,13 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.ahead import Ahead
+from deeprec_ext.allreduce.given import Given
 from deeprec_ext.allreduce.meeting import Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, Ring
 from deeprec_ext.allreduce.summing import JOIN_SECONDS, Generation, State, Summed, Summing
@@ -29,6 +32,8 @@ log = logging.getLogger("deeprec_ext")
 
 TROUBLE_MAX = 300
 LOOK_SECONDS = 0.1
+DROP_SECONDS = 30.0
+"""For a sum that was given up to end."""
 
 
 class Member:
@@ -52,6 +57,10 @@ class Member:
         self.address = f"{host}:{self._listener.port}"
         self._views = Views(self.identity.name, self.identity.public, self._lost)
         self._summing = Summing(self._listener, self._views, state, may_begin)
+        self._ahead = Ahead()
+        self._begun: Given | None = None
+        self._clock = time.monotonic
+        self._out_since: float | None = None  # of sums; None: it is in one, or was in none yet
         self._says_ready = False
         self._parted = False
         self.settings = pb.AgentSettings()
@@ -85,14 +94,18 @@ class Member:
         return self._views.place()
 
     def sum(
-        self, arrays: Sequence[Array], weight: float = 1.0, *, last: bool = False, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
+        self, arrays: Sequence[Array] | Given, weight: float = 1.0, *, last: bool = False, vote: bool = False,
+        leads: bool = False, entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
+        share: float = 1.0,
     ) -> Summed:  # fmt: skip
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
         With the first one this process takes part: whoever has computed its first step keeps nobody waiting. Raises
         LeaveError, which is a SystemExit (so call it in the main thread), where this process is scaled away; unless it is the
         `last` one, after which the caller leaves by himself: so it hears what became of the one before.
+
+        Args:
+          share: of a step that this sum is; its records are told as that much of the weight.
         """
         if not 0 <= weight < math.inf:
             raise ValueError(f"a weight of {weight}: a number of records, or another that is 0 or more")
@@ -101,12 +114,46 @@ class Member:
         if self.leaving.is_set() and not last:
             self.leave()
         self.take_part()
-        with causes.during(SUM):
-            summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other)
-        self._weight += weight * summed.counted
-        self.clock.examples_per_step = int(weight)
+        self._out_since = None
+        try:
+            with causes.during(SUM):
+                if self._begun is not None and arrays is self._begun:
+                    self._begun = None
+                    summed: Summed = self._ahead.result()
+                else:
+                    summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other)
+        finally:
+            self._out_since = self._clock()
+        self._weight += weight * share * summed.counted
+        self.clock.examples_per_step = weight * share
         self.trained(summed.step)
         return summed
+
+    def begin(
+        self, given: Given, weight: float, *, leads: bool = False, entered: Callable[[], None] = lambda: None, exact: int = 0
+    ) -> None:  # fmt: skip
+        """Begins the sum of what is still being computed: the `sum` of the same `given` ends it, or `drop`. What it raises
+        `sum` raises. The state is taken and put, and `entered` called, by another thread meanwhile."""
+        if not self._parted:  # else `sum` says so
+            self.take_part()
+            self._ahead.begin(lambda: self._summing.sum(given, weight, False, leads, entered, exact))
+            self._begun = given
+
+    def drop(self) -> None:
+        """What was begun and not ended is not computed to its end: that sum is given up here, and made by the others again."""
+        given, self._begun = self._begun, None
+        if given is None:
+            return
+        given.fail(RuntimeError("the step was not computed to its end"))
+        self._summing.give_up()
+        try:
+            self._ahead.result(DROP_SECONDS)
+        except TimeoutError:
+            log.error("a sum that was given up does not end: this process sums no more")
+            self._parted = True
+            self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+        except BaseException as error:  # the caller has another one already, or the process ends
+            log.info("a sum was given up: %s", error)
 
     def trained(self, step: int) -> None:
         """A step of all is over; said for scripts that do not `sum`."""
@@ -147,14 +194,17 @@ class Member:
             if self.leaving.wait(LOOK_SECONDS):
                 self.leave()
 
-    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+    def attend(self, arrays: Sequence[Array] | Given) -> Summed | None:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
         self.take_part()
+        self._out_since = self._clock()  # it is there, and waits for something else
         return self._summing.attend(arrays)
 
     def pause(self) -> None:
         """It sums no more for now, and nobody is to wait for it; with its next sum it comes back as one that is new."""
+        self.drop()
         self._summing.forget()
+        self._out_since = None
         if self._says_ready and not self._parted:
             self._says_ready = False
             self.agent.send(pb.AgentMessage(ring=pb.Ring()))
@@ -176,6 +226,7 @@ class Member:
 
     def part(self) -> None:
         """It sums no more, and nobody is to wait for it; its script may go on. Can be called again."""
+        self.drop()
         self._summing.close()
         if not self._parted:
             self._parted = True
@@ -204,6 +255,7 @@ class Member:
         """The script has ended; None: nobody knows with which exit code."""
         self._sampler.stop()
         self.part()
+        self._ahead.close()
         self._listener.close()
         self.inputs.finish()
         self._pauses(flush=True)
@@ -256,10 +308,11 @@ class Member:
             examples_per_second=examples,
             step_seconds=self.clock.median_step_seconds(),
             training=self.clock.steps > 0,
-            examples=int(self._weight),
+            examples=round(self._weight),
             epoch=self._views.newest.epoch,
             step_epoch=self.clock.step_epoch,
             step_age_seconds=self.clock.since_first_step(),
+            out_seconds=self._clock() - since if (since := self._out_since) is not None else 0.0,
         )
 
     def tell(self, known: pb.Known) -> None:

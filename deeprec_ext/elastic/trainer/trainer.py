@@ -385,7 +385,7 @@ class Trainer:
             step_seconds=self.clock.median_step_seconds(),
             gate_waits=self.gate.waits,
             training=bool(self._sessions) and self.clock.steps > 0,
-            examples=self.clock.steps * self.clock.examples_per_step,
+            examples=round(self.clock.steps * self.clock.examples_per_step),
             last_step=self.last_step(),
             epoch=self._cluster.epoch,
             step_epoch=self.clock.step_epoch,

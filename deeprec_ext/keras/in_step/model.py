@@ -3,7 +3,9 @@
 A step is Keras's own `train_step`, with one thing in it: where its optimizer applies gradients, what all have found is summed
 before (`Member.sum`, in a function of Python that TensorFlow calls). So whatever the step does besides stays as it is, what it
 clips or scales are the gradients of all, and who is given the model in the middle of a step (he was away for a while) applies
-the sum to what he was given. Statistics that the forward pass has moved (of a normalisation) are averaged in the same sum.
+the sum to what he was given. Where gradients are large, more of these functions bring them in buckets (`allreduce.given`) as
+soon as they are computed, and the one that sums waits for what was begun. Statistics that the forward pass has moved (of a
+normalisation) are averaged in the same sum.
 
 Who has no batch sums nothing, and applies what the others have found. A worker whose part of a step is larger than it may have
 in memory computes it in several batches: until the last of them nothing is summed, and nothing applied.
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from deeprec_ext.allreduce.given import Given, cut
 from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.states import Variables
@@ -82,11 +85,17 @@ class Course:
     nothing: list[Array] = field(default_factory=list)
     """What who has no batch gives to a sum."""
     sites: list[Site] = field(default_factory=list)
+    starts: tuple[int, ...] = (0,)
+    """Of buckets of what is summed (`given.cut`), where there is one site."""
     count: int = 0
     """Of its sites."""
     applied: int = 0
     made: bool = False
     """All of its variables are, those of the optimizer too."""
+
+    def given(self, arrays: Sequence[Array]) -> Sequence[Array] | Given:
+        """As they are summed: in buckets, where there are some."""
+        return arrays if len(self.starts) == 1 else Given.whole(arrays, self.starts)
 
     def pack(self, site: int, arrays: Sequence[Array]) -> list[Array]:
         """As they are summed: alike for all sites, where there are several."""
@@ -184,6 +193,7 @@ class InStep:
         self.collects = False
         """The batch is not the last one of this process's part of a step."""
         self._collected: Collected | None = None
+        self._given: Given | None = None  # of the step that is being computed
         self._failed: BaseException | None = None
         self._void = False  # what this process gives to the present step does not count
 
@@ -248,8 +258,10 @@ class InStep:
         """One step on one batch, with all others. Raises Over where there is none to make any more."""
         self.use(prepared)
         self._failed, self._void = None, False
+        course = prepared.course
+        self._given = given = Given(course.nothing, course.starts) if len(course.starts) > 1 else None
         try:
-            with self._trace(prepared.course), keras_classes.without_xla(prepared.course.model, prepared.course.held):
+            with self._trace(course), keras_classes.without_xla(course.model, course.held):
                 return prepared.function(prepared.pack(values))
         except tf.errors.OpError:
             if isinstance(self._failed, _Elsewhere):
@@ -262,6 +274,10 @@ class InStep:
             if self._failed is not None:
                 raise self._failed from None
             raise
+        finally:
+            self._given = None
+            if given is not None:  # where the step has failed before it asked for its sum
+                self._home.member.drop()
 
     def bring(self, model: Any) -> None:
         """It is here."""
@@ -307,7 +323,7 @@ class InStep:
     def attend(self) -> None:
         """Others may wait for this process in a new ring, and need of it what they have missed."""
         if self.course is not None:
-            missed = self._home.member.attend(self.course.nothing)
+            missed = self._home.member.attend(self.course.given(self.course.nothing))
             if missed is not None:
                 self._take(missed)
 
@@ -317,7 +333,7 @@ class InStep:
         arrays, records = self.course.nothing, 0
         if self._collected is not None:
             arrays, records = self._collected.mean(), self._collected.weight
-        summed = self._sum(arrays, records, vote)
+        summed = self._sum(self.course.given(arrays), records, vote)
         self._take(summed)
         return summed
 
@@ -341,16 +357,14 @@ class InStep:
 
     # -- inside
 
-    def _sum(self, arrays: Sequence[Array], weight: float, vote: bool = False) -> Summed:
-        summed = self._home.member.sum(
-            arrays,
-            weight,
-            last=True,
-            vote=vote,
-            leads=self.leads,
-            entered=lambda: self.entered(),
-            exact=len(self.course.averaged) if self.course is not None else 0,
-        )
+    def _how(self) -> dict[str, Any]:
+        """A sum is made."""
+        exact = len(self.course.averaged) if self.course is not None else 0
+        return {"leads": self.leads, "entered": lambda: self.entered(), "exact": exact}
+
+    def _sum(self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False) -> Summed:
+        share = 1 / self.course.count if self.course is not None else 1.0
+        summed: Summed = self._home.member.sum(arrays, weight, last=True, vote=vote, share=share, **self._how())
         self.leads, self._collected = False, None
         self.summed = summed
         self.heard(summed)
@@ -388,14 +402,17 @@ class InStep:
         assert course is not None
         try:
             arrays = [np.asarray(one, order="C") for one in values]
+            if (given := self._given) is not None:
+                given.put(0, arrays)
+                arrays = given.arrays()
             records = max(1, self.records)
             if self.collects or self._collected is not None:
                 self._collect(arrays, records)
                 if self.collects:
                     return [np.array(False), *(np.empty(0, arrays[0].dtype) for _ in range(len(arrays) + 1))]
                 assert self._collected is not None
-                arrays, records = self._collected.mean(), self._collected.weight
-            packed = course.pack(site, arrays)
+                arrays, records, given = self._collected.mean(), self._collected.weight, None
+            packed = given or course.given(course.pack(site, arrays))
             while not (summed := self._sum(packed, 0 if self._void else records)).weight and not self.between:
                 self._void = False  # nobody else had a batch, and this one did not count yet
             self._void = (
@@ -406,6 +423,19 @@ class InStep:
                 raise _Elsewhere(summed)
             self._applies(course)
             return [np.array(True), *course.unpack(site, summed.arrays), self._next_rate(summed)]
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def _came(self, bucket: int, *values: Array) -> Array:
+        """Called by TensorFlow as soon as these gradients are computed."""
+        try:
+            given = self._given
+            assert given is not None
+            given.put(bucket, [np.asarray(one, order="C") for one in values])
+            if bucket == len(given.starts) - 1 and not self.collects and self._collected is None:
+                self._home.member.begin(given, max(1, self.records), **self._how())
+            return np.array(True)
         except BaseException as error:
             self._failed = error
             raise
@@ -478,13 +508,20 @@ class InStep:
             raise RefusedError("gradients are of shapes that are not known before a step: they cannot be summed")
         like = [np.zeros(one.as_list(), kind.as_numpy_dtype) for one in shapes]
         course.sites[number : number + 1] = [Site(like, apply)]
+        given = [tf.cast(one, kind) for one in found]
+        came: list[Any] = []
+        first = len(given)
+        if course.count == 1:
+            course.starts = cut(like, len(averaged))
+            for bucket in range(len(course.starts) - 1, 0, -1):
+                last, first = first, course.starts[bucket]
+                with tf.control_dependencies(came):
+                    came.append(tf.numpy_function(functools.partial(self._came, bucket), given[first:last], tf.bool))
         # What the update before has written is there, whatever these gradients are of: others may be given the state here.
         before = [one.read_value() for one in self._state(course)] if number else []
-        with tf.control_dependencies([*found, *before]):
+        with tf.control_dependencies([*found, *before, *came]):
             whole, *means = tf.numpy_function(
-                functools.partial(self._summed, number),
-                [tf.cast(one, kind) for one in found],
-                [tf.bool, *[kind] * (len(found) + 1)],
+                functools.partial(self._summed, number), given[:first], [tf.bool, *[kind] * (len(found) + 1)]
             )
         if not self._home.member.settings.worker_batch_max or course.count > 1:
             return apply(means)

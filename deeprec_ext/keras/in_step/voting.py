@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from deeprec_ext.allreduce.summing import Summed
@@ -148,7 +148,8 @@ class EpochsInStep(Epochs):
 
     def finish(self, model: Any, logs: dict[str, Any]) -> bool:
         if not self.ended_together:  # a callback has stopped it, or its input has ended: the others go on
-            self._drop_collected()
+            with suppress(Over):
+                self._settle_before_leaving()
             self._home.member.pause()
             self._entered, self._paused = False, True
         return super().finish(model, logs)
@@ -165,6 +166,11 @@ class EpochsInStep(Epochs):
             return False
         if self._model.between:
             self._idle = not self._model.idle().weight
+            return False
+        if self._batches is None and self._given:  # batches come again, of which these are to be no part
+            summed = self._model.idle()
+            self._gave(summed)
+            self._idle = not summed.weight
             return False
         self._share()
         ended = self._ended
@@ -213,27 +219,33 @@ class EpochsInStep(Epochs):
 
     def _gave(self, summed: Summed) -> None:
         """What was collected was given to a sum."""
-        if not summed.counted and self._collected:
-            self._batches = None  # it is in nobody's model: it is given again
+        if not summed.counted:
+            self._give_again(self._collected)
         elif self._collected:
             self._given = self._collected
         self._collected = []
 
+    def _give_again(self, tickets: list[Any]) -> None:
+        """They were read, and are in nobody's model."""
+        for ticket in tickets:
+            self._source.withdraw(ticket)
+        if tickets:
+            self._batches = None
+
     def _drop_collected(self) -> None:
         """It counts nothing, and is given again."""
         self._model.drop()
-        for ticket in self._collected:
-            self._source.withdraw(ticket)
-        if self._collected:
-            self._collected, self._batches = [], None
+        self._give_again(self._collected)
+        self._collected = []
 
     def _hear(self, summed: Summed) -> None:
         """What became of the step before."""
         given, self._given = self._given, []
-        for ticket in given if summed.followed else ():
+        if not summed.followed:
+            self._give_again(given)
+            return
+        for ticket in given:
             self._source.trained(ticket)
-        if given and not summed.followed:
-            self._batches = None
 
     def _settle_before_leaving(self) -> None:
         """Else its last batch would be trained again."""

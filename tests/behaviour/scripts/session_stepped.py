@@ -80,7 +80,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--seconds", type=float, default=0.02)
 parser.add_argument("--estimator", action="store_true")
+parser.add_argument("--buckets", action="store_true", help="gradients travel as those of large models do")
 arguments = parser.parse_args()
+if arguments.buckets:
+    from deeprec_ext.allreduce import given
+
+    given.BUCKET_BYTES = 1
 if arguments.estimator:
     estimator = tf.estimator.Estimator(
         model_fn,

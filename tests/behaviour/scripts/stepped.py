@@ -87,7 +87,12 @@ parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--fits", type=int, default=1)
 parser.add_argument("--seconds", type=float, default=0.02)
 parser.add_argument("--twice", action="store_true")
+parser.add_argument("--buckets", action="store_true", help="gradients travel as those of large models do")
 arguments = parser.parse_args()
+if arguments.buckets:
+    from deeprec_ext.allreduce import given
+
+    given.BUCKET_BYTES = 1
 x = np.random.random((arguments.rows, 9)).astype("float32")
 y = x[:, 1:].sum(1)
 x[:, 0] = np.arange(len(x))

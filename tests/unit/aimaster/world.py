@@ -63,6 +63,7 @@ class FakeAgent:
         self.step = 10
         self.stuck_in: int | None = None  # the epoch after which it makes no step
         self.preparing = False
+        self.out_seconds = 0.0
         self.away = False  # as long as this is so it does not connect again
         self.registered = 0
         self.again: pb.BackupReport | None = None  # said at each later registration
@@ -150,6 +151,7 @@ class FakeAgent:
                 beat = pb.Heartbeat(
                     step=self.step, epoch=self.view.epoch, training=True, examples=10 * self.step,
                     step_epoch=self.view.epoch if self.stuck_in is None else self.stuck_in, preparing=self.preparing,
+                    out_seconds=self.out_seconds, step_seconds=0.1,
                 )  # fmt: skip
                 await self.say(heartbeat=pb.Heartbeat(epoch=self.view.epoch) if self.role == pb.PS else beat)
             await asyncio.sleep(SETTINGS.heartbeat_seconds)

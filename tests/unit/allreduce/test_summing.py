@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from deeprec_ext.allreduce import ring as rings
+from deeprec_ext.allreduce.given import Given
 from deeprec_ext.allreduce.meeting import Listener
 from deeprec_ext.allreduce.summing import OtherError, Summed, Summing
 from deeprec_ext.errors import ProtocolError
@@ -25,7 +26,9 @@ SIZE = 300
 class Member:
     """Trains in a thread of its own; its state is what `take` and `put` say."""
 
-    def __init__(self, coordinator: Coordinator, name: str, size: int = SIZE, alternates: bool = False) -> None:
+    def __init__(
+        self, coordinator: Coordinator, name: str, size: int = SIZE, alternates: bool = False, cuts: bool = False
+    ) -> None:
         self.name, self.told, self.listener = name, Told(coordinator, name), Listener()
         self.weights, self.moments = np.random.RandomState(zlib.crc32(name.encode())).randn(2, size).astype(np.float32)
         self.applied = np.zeros((), np.int64)
@@ -39,7 +42,7 @@ class Member:
         self.gave: dict[int, float] = {}
         self.received = 0
         self.error: BaseException | None = None
-        self.may_fail, self.alternates = False, alternates
+        self.may_fail, self.alternates, self.cuts = False, alternates, cuts
         self.thread = call(self.run)
 
     def take(self) -> Sequence[Any]:
@@ -76,6 +79,10 @@ class Member:
             found = self.summing.sum([np.sin(self.weights[:7])], weight, other=True)
             self.weights = self.weights + 0.01 * found.arrays[0].sum()
             found = dataclasses.replace(found, arrays=[np.zeros_like(one) for one in gradient])
+        elif self.cuts:
+            given = Given([np.zeros_like(one) for one in gradient], (0, 1))
+            call(lambda: [given.put(1, gradient[1:]), time.sleep(0.001 * (weight - 1)), given.put(0, gradient[:1])])
+            found = self.summing.sum(given, weight)
         else:
             found = self.summing.sum(gradient, weight, other=self.alternates)
         self.moments = 0.9 * self.moments + found.arrays[0]
@@ -104,9 +111,10 @@ class Job:
         self.members: dict[str, Member] = {}
         self.all: list[Member] = []
 
-    def add(self, *names: str, size: int = SIZE, alternates: bool = False) -> None:
+    def add(self, *names: str, **how: Any) -> None:
+        """Args: how: of `Member`."""
         for name in names:
-            self.members[name] = Member(self.coordinator, name, size, alternates)
+            self.members[name] = Member(self.coordinator, name, **how)
             self.all.append(self.members[name])
 
     def announce(self, without: Sequence[str] = ()) -> None:
@@ -292,7 +300,9 @@ def test_a_result_that_only_one_had_when_it_was_left_out_is_not_followed(job: Jo
     stopped(*job.all, step=last)
     found = hung.summing._last
     assert found is not None and found.step == last
-    hung.summing._last = type(found)(found.flat + 1, last + 1, found.number, found.number)  # it alone had it
+    hung.summing._last = dataclasses.replace(
+        found, flat=found.flat + 1, step=last + 1, before=found.number
+    )  # it alone had it
     hung.applied = hung.applied + 1
     hung.digests[last + 1] = 0
     job.announce(without=["b"])
@@ -329,6 +339,49 @@ def test_two_beginnings_are_not_the_same(job: Job) -> None:
         may.set()
         job.until_trained()
     assert [one.received for one in job.all] == [1, 0, 2, 1]  # the pair that began last has the state
+
+
+def test_the_model_that_began_last_counts_however_many_steps_another_has(job: Job) -> None:
+    """The chief has died and begun anew while a worker was stopped; that one comes back with the old model."""
+    job.add("a", "b")
+    job.announce()
+    job.until_trained()
+    stopped(job.members["b"], step=job.members["b"].summing.step + 30)
+    job.members.pop("a").kill()
+    job.add("c")
+    again = job.members["c"]
+    again.until = 3
+    job.announce(without=["b"])
+    assert again.waits.wait(DEADLINE) and again.summing.step == 3 < job.members["b"].summing.step
+    received = job.members["b"].received
+    job.announce()
+    for one in job.members.values():
+        one.may.set()
+    until(lambda: again.summing.step > 10 and job.members["b"].received == received + 1)
+    job.until_trained()
+    assert again.received == 0
+    assert [one.step for one in again.sums] == list(range(1, len(again.sums) + 1))
+
+
+def test_who_comes_back_with_an_old_model_hears_that_its_last_step_is_in_no_model(job: Job) -> None:
+    job.add("a", "b")
+    job.announce()
+    job.until_trained()
+    old = job.members["b"]
+    stopped(old, step=old.summing.step + 30)
+    job.members.pop("a").kill()
+    job.add("c")
+    job.announce(without=["b"])
+    job.until_trained(100, without=["b"])  # it has more steps by now
+    sums = len(old.sums)
+    old.may.set()
+    job.announce()
+    until(lambda: len(old.sums) > sums + 5)
+    assert [(one.followed, one.counted) for one in old.sums[sums : sums + 3]] == [
+        (False, False),
+        (True, True),
+        (True, True),
+    ]
 
 
 def test_who_is_not_like_the_others_is_told_and_they_go_on(job: Job) -> None:
@@ -383,11 +436,14 @@ def test_what_cannot_be_summed_is_said() -> None:
     job.end()
 
 
+@pytest.mark.parametrize("cuts", [False, True], ids=["at once", "in buckets"])
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_all_have_the_same_to_the_bit(seed: int, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_happens_all_have_the_same_to_the_bit(
+    seed: int, cuts: bool, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rings, "PIECE_BYTES", 256)
     chance, names = random.Random(seed), iter(f"m{number}" for number in range(1000))
-    job.add(next(names), next(names))
+    job.add(next(names), next(names), cuts=cuts)
     job.announce()
     job.until_trained()
     top = 0
@@ -396,7 +452,7 @@ def test_whatever_happens_all_have_the_same_to_the_bit(seed: int, job: Job, monk
         there = list(job.members)
         victim = chance.choice(there)
         if what == "add" and len(there) < 6:
-            job.add(next(names))
+            job.add(next(names), cuts=cuts)
         elif what in ("leave", "kill") and len(there) > 1:
             if what == "leave":  # it is told with the others, in the midst of whatever it does
                 gone = job.members.pop(victim)

@@ -175,6 +175,27 @@ def test_who_has_forgotten_gets_the_state_of_the_others(job):
     assert [one.counted for one in found] == [True, False] and float(b.state[0]) == float(a.state[0])
 
 
+def test_what_follows_a_sum_that_is_in_no_state_does_not_count_either(job):
+    """It is told with the next sum alone, and what comes again is given in order: the batch of that one comes behind it."""
+    members, announce = job
+    announce("abc")
+    a, b, c = members.values()
+    all_of([lambda one=one: one.sum(1.0) for one in (a, b, c)])
+    all_of([lambda one=one: one.sum(1.0) for one in (a, b, c)])
+    announce("ab")
+    all_of([lambda one=one: one.sum(2.0) for one in (a, b)])
+    last = c.summing._last
+    c.summing._last = replace(
+        last, step=3, number=last.number, before=last.number, flat=last.flat + 1
+    )  # c alone had it
+    announce("abc")
+    assert all_of([one.attend for one in (a, b, c)]) == [None] * 3
+    found = all_of([lambda one=one: one.sum(1.0) for one in (a, b, c)])
+    assert [(one.followed, one.counted) for one in found] == [(True, True), (True, True), (False, False)]
+    found = all_of([lambda one=one: one.sum(1.0) for one in (a, b, c)])
+    assert all(one.followed and one.counted for one in found)
+
+
 def test_a_number_alone_stays_one_of_its_type(job):
     members, announce = job
     announce("a")

@@ -157,6 +157,23 @@ def test_an_iterator_that_is_made_anew_goes_on_with_what_is_not_trained(feed):
     assert len(set(first) & {record for batch in ahead for record in batch}) == 0
 
 
+def test_what_is_trained_does_not_come_again_with_what_was_withdrawn_behind_it(feed):
+    """A sum says of the step before that it is in the model, and of its own that it is not: that alone comes again."""
+    feeder, ledger = feed(100)
+    batches = feeder.batches()
+    before = feeder.begin(1, LIMIT)
+    first = next(batches).tolist()
+    now = feeder.begin(1, LIMIT)
+    second = next(batches).tolist()
+    feeder.trained(before)
+    feeder.withdraw(now)
+    feeder.renew()
+    again = feeder.batches()
+    assert step(feeder, again) == second
+    assert sorted([*first, *second, *finish(feeder, again)]) == list(range(100))
+    ledger.until(lambda request: request.replayed_records == 0 and sum(one.done for one in request.progress) > 0)
+
+
 def test_runs_in_several_threads_count_when_nobody_can_still_read_their_batches(feed):
     feeder, _ = feed(100)
     batches = feeder.batches()

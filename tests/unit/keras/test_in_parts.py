@@ -22,7 +22,7 @@ class Member:
 
     def __init__(self, most: int) -> None:
         self.settings = pb.AgentSettings(worker_batch_max=most, rate_scaling="none")
-        self.step, self.weights = 0, []
+        self.step, self.weights, self.shares = 0, [], []
 
     def anew(self) -> None:
         pass
@@ -30,6 +30,7 @@ class Member:
     def sum(self, arrays, weight, **words):
         self.step += 1
         self.weights.append(weight)
+        self.shares.append(words.get("share", 1.0))
         means = [np.array(one) if weight else np.zeros_like(one) for one in arrays]
         return Summed(means, weight, self.step, True, True)
 
@@ -136,7 +137,7 @@ def test_a_step_with_several_optimizers_is_that_of_plain_keras() -> None:
         plain.train_on_batch(x, y)
         door.run(prepared, [x, y], train=True)
         assert not door.between and door.summed.counted
-    assert home.member.step == 12
+    assert home.member.step == 12 and home.member.shares == [1 / 3] * 12  # their records count once
     for one, other in zip(model.get_weights(), plain.get_weights()):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 

@@ -70,6 +70,26 @@ def test_who_is_silent_or_has_not_heard_of_the_view_is_waited_for(tmp_path: Path
     play(tmp_path, scenario)
 
 
+def test_who_alone_is_in_no_sum_for_long_is_waited_for_by_name(tmp_path: Path) -> None:
+    """Its agent talks: silence does not tell. Where another one is out, too, it is no sum that is waited for."""
+
+    async def scenario(it: World) -> None:
+        it.agent(ONE).out_seconds = 70.0
+        found = await until(it, lambda ring: bool(ring.waits))
+        assert [(one.name, one.why) for one in found.waits] == [
+            (ONE, "in no sum for 1:10, in which all others wait for it")
+        ]
+        it.agent(CHIEF).out_seconds = 0.2  # it attends, or computes as well
+        await until(it, lambda ring: not ring.waits)
+        it.agent(CHIEF).out_seconds = 0.0
+        await until(it, lambda ring: bool(ring.waits))
+        it.agent(ONE).out_seconds = 30.0
+        await until(it, lambda ring: not ring.waits)
+        assert it.agent(ONE).view.workers == it.agent(CHIEF).view.workers, "it is told, and stays"
+
+    play(tmp_path, scenario)
+
+
 def test_who_leaves_is_no_newcomer(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         it.agent(ONE).mute.add("leave")
