@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.backup.manifest import KEPT_POSITION
 from deeprec_ext.errors import ProtocolError
 
 log = logging.getLogger("deeprec_ext")
 
 EVERY_SECONDS = 60.0
 SMALL_BYTES = 64 << 20
-_POSITION = "ledger"
+_POSITION = KEPT_POSITION
 
 
 class Kept:
@@ -46,6 +47,11 @@ class Kept:
         """The `fit` that is kept from now on."""
         if fit != self._fit:
             self._fit, self._written, self._asked = fit, time.monotonic(), None
+
+    @property
+    def is_there(self) -> bool:
+        """Something was kept of this `fit`, by this job or by one before it."""
+        return self._directory is not None and self._file.exists()
 
     def look(self, variables: Any, step: int) -> None:
         """After a step: writes the state before it if that is due, beside the training."""
