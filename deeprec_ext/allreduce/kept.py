@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.backup.manifest import KEPT_POSITION
 from deeprec_ext.errors import ProtocolError
 
 log = logging.getLogger("deeprec_ext")
@@ -29,7 +30,7 @@ JOIN_SECONDS = 60.0
 SMALL_BYTES = 64 << 20
 FITS_MAX = 10
 """Files that stay: of a script that calls `fit` again and again the last ones."""
-_POSITION = "ledger"
+_POSITION = KEPT_POSITION
 
 
 class Kept:
@@ -52,6 +53,11 @@ class Kept:
         """The `fit` that is kept from now on."""
         if fit != self._fit:
             self._fit, self._written, self._asked = fit, time.monotonic(), None
+
+    @property
+    def is_there(self) -> bool:
+        """Something was kept of this `fit`, by this job or by one before it."""
+        return self._directory is not None and self._file.exists()
 
     def look(self, variables: Any, step: int) -> None:
         """After a step: writes the state before it if that is due, beside the training."""

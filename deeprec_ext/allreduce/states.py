@@ -16,10 +16,17 @@ class Variables:
 
     Args:
       variables: of model and optimizer, all that steps change; they exist already, in the same order in every process.
+      names: of them in backups; None: their own.
     """
 
-    def __init__(self, variables: Sequence[Any]) -> None:
+    def __init__(self, variables: Sequence[Any], names: Sequence[str] | None = None) -> None:
         self._variables = list(variables)
+        self._names = names
+
+    def names(self) -> list[str]:
+        if self._names is not None:
+            return list(self._names)
+        return [str(getattr(one, "path", None) or getattr(one, "name", "variable")) for one in self._variables]
 
     def take(self) -> list[Array]:
         return [np.asarray(one.numpy()) for one in self._variables]

@@ -11,6 +11,11 @@ its sum of all buckets all the same; one that is lost in between is made again a
 A model that begins anew is another one: who comes back with one that began before takes the new one, however many steps it had.
 Which result of a step counts is told by the number of the generation that summed it: a member that hung may come back with one
 that the others never had, and have summed again without it.
+
+Where a script makes its steps itself (`Summing.place`), members may come to different ones: a newcomer begins its loop, in the
+midst of which the others are. Then each sum begins with a word of all, and who is elsewhere than the first that has the newest
+state waits: it hands on what passes through the ring, gives nothing and takes nothing, until the others come to where it is,
+and then gets their state.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +41,8 @@ WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
 STATE_BYTES = 1 << 22
+ELSEWHERE_SECONDS = 300.0
+"""So long who is elsewhere in the script waits for the others to come there."""
 _LENGTH = struct.Struct("!q")
 
 log = logging.getLogger(__name__)
@@ -139,6 +147,13 @@ class Summing:
     ) -> None:  # fmt: skip
         self.half = False
         """What is no `exact` number travels as float16 (`halves`)."""
+        self.place = ""
+        """Where in the script the next sum is, alike for all members that are there; empty: all are in the same, always."""
+        self._asks: tuple[list[int], int, int, str] = ([0], 0, 0, "")
+        """Of the present sum: the first number of each bucket, how many there are, how many of them are exact, their type."""
+        self._passes: tuple[list[int], int, int, str] | None = None  # of the others, where they are elsewhere
+        self.before: Callable[[], None] = lambda: None
+        """Is called at the beginning of each sum: the state is as the last step has left it."""
         self._listener, self._generations, self._state, self._may_begin = listener, generations, state, may_begin
         self._ring: Ring | None = None
         self._number, self._trouble = -1, ""
@@ -181,9 +196,14 @@ class Summing:
         if (kinds := {one.dtype for one in given.like}) not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
             raise ValueError(f"sums are of float32 or of float64, not of {sorted(map(str, kinds))}")
         size = sum(one.size for one in given.like)
-        if not other and self._last is not None and self._last.flat.size not in (0, size + _TAIL):
+        if not (other or self.place) and self._last is not None and self._last.flat.size not in (0, size + _TAIL):
             raise ProtocolError(f"{size} numbers are summed, and {self._last.flat.size - _TAIL} in the step before")
+        self.before()
         self._begin()
+        end = time.monotonic() + ELSEWHERE_SECONDS
+        exactly = sum(one.size for one in given.like[len(given.like) - exact :])
+        firsts = sorted(first for _, first, _ in given.places)
+        self._asks = firsts, size, exactly, given.like[0].dtype.str
         while True:
             before, number = self._ring, self._number
             with self._giving_up():
@@ -193,6 +213,9 @@ class Summing:
             if self._ring is None:
                 continue
             with self._giving_up():
+                if self._passes is not None:
+                    self._pass_on(*self._passes, end)
+                    continue
                 if self._ring is not before or self._number != number:
                     entered()
                 result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact)
@@ -222,6 +245,11 @@ class Summing:
         """This member is as one that is new: what it has is not what the others have."""
         self.close()
         self._last, self._trouble = None, "a member has begun anew"
+
+    def rest(self) -> None:
+        """Nobody waits for this member; with its next sum it goes on with what it has, or gets what it has missed."""
+        self.close()
+        self._trouble = "a member was away"
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""
@@ -257,13 +285,35 @@ class Summing:
 
     # ------------------------------------------------------------------------------------------------ sums
 
-    def _summed(self, given: Given, weight: float, vote: bool, leads: bool, exact: int) -> _Result:
+    def _pass_on(self, firsts: Sequence[int], size: int, exact: int, kind: str, end: float) -> None:
+        """A sum of the others, of which this member takes nothing. Raises OtherError after `end`, a time of `monotonic`.
+
+        Args:
+          firsts: the first number of each bucket; size: of all of them; exact: of the last ones, that are no gradients.
+        """
+        if time.monotonic() > end:
+            raise OtherError(
+                f"the others have not come to {self.place} for {ELSEWHERE_SECONDS:g} s, where this process is in its script: "
+                "they are past that, or make other steps"
+            )
+        held, last = (self._is_new, self._gave_in.copy()), self._last
+        self._is_new, self._last = True, last or _Result(np.empty(0), 0, self._number, 0, 0)
+        try:
+            sizes = [*(stop - start for start, stop in zip(firsts, [*firsts[1:], size - exact])), exact]
+            zeros = [np.zeros(one, np.dtype(kind)) for one in sizes]
+            self._summed(Given.whole(zeros, range(len(firsts))), 0.0, False, False, 1, members=0)
+        finally:
+            (self._is_new, self._gave_in), self._last = held, last
+
+    def _summed(
+        self, given: Given, weight: float, vote: bool, leads: bool, exact: int, members: int = 1
+    ) -> _Result:  # fmt: skip
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat = self._room(given.like)
         if not self._is_new:
             self._gave_in.add(self._number)
-        flat[-_TAIL:] = weight, 1, vote, leads
+        flat[-_TAIL:] = weight, members, vote, leads
         ring.sum(flat[-_TAIL:])
         total, rounded = float(flat[-_TAIL]), 0
         if self.half:
@@ -308,7 +358,7 @@ class Summing:
     def _kind(self, given: Given) -> int:
         """Of what is summed, and how it is cut."""
         shapes = [(one.dtype.str, one.shape) for one in given.like]
-        return zlib.crc32(repr([self.half, given.starts, *shapes]).encode())
+        return zlib.crc32(repr([self.half, self.place, given.starts, *shapes]).encode())
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
@@ -340,7 +390,7 @@ class Summing:
         if self._ring is not None:
             if self._generations.over(self._number):  # of a ring of one nobody would hear it otherwise
                 raise LostError("another generation has begun")
-            return None
+            return self._meet(self._ring, given) if self.place else None
         generation = self._generations.after(self._number, self._trouble)
         self._number = number = generation.number
         wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
@@ -356,12 +406,21 @@ class Summing:
         if last is not None:
             mine = (last.begun, last.step, last.number, last.before, last.kept)
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
-        said = json.dumps((*mine, self._kind(given), self._may_begin, *had)).encode()
+        said = json.dumps((*mine, self._kind(given), self._may_begin, *had, bool(self.place), self._asks)).encode()
         told = [tuple(json.loads(one)) for one in ring.gather(said)]
         best = max(told, key=lambda one: one[:5])  # the first of them; of the model that began last
-        source, (begun, step, number, before, kept, kind, _, kind_had, type_had) = told.index(best), best
-        late = [kept > 0 and one[:3] == (begun, step - 1, before) for one in told]
+        source, (begun, step, number, before, kept, kind, _, kind_had, type_had, *_) = told.index(best), best
+        begins = step < 0  # the state of the first that may is everybody's
+        first = next((rank for rank, one in enumerate(told) if one[6]), None)
+        if begins and first is not None:
+            kind = told[first][5]
+        late = [
+            kept > 0 and one[:3] == (begun, step - 1, before) and not one[9] for one in told
+        ]  # else it may be elsewhere by now
         alike = [one[5] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
+        waits = [one[9] and not is_alike for one, is_alike in zip(told, alike)]
+        alike = [one or waiting for one, waiting in zip(alike, waits)]
+        self._passes = None
         if not alike[ring.rank]:
             raise OtherError(
                 "this member sums numbers of other shapes or types than the others: the models are not alike"
@@ -369,15 +428,15 @@ class Summing:
         if not all(alike):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
-        begins = step < 0  # the state of the first that may is everybody's
         if begins:
-            first = next((rank for rank, one in enumerate(told) if one[6]), None)
             if first is None:
                 ring.leave()  # in order, as above
                 raise LostError("nobody has the model, and who may begin it is not here")
             source = first
             begun = number = self._number  # two beginnings are not the same
-        same = [one[:4] == best[:4] and (not begins or rank == source) for rank, one in enumerate(told)]
+        same = [
+            waits[rank] or (one[:4] == best[:4] and (not begins or rank == source)) for rank, one in enumerate(told)
+        ]
         result = None
         if any(late):
             flat = last.flat if last is not None and mine == best[:5] else np.empty(kept, np.dtype(type_had))
@@ -393,7 +452,10 @@ class Summing:
                 self._is_new, self._ways = True, ways
                 self._gave_in.clear()
                 self._last = result or _Result(np.empty(0), max(step, 0), number, before, begun)
-        if begins:
+        if waits[ring.rank]:
+            firsts, numbers, exact, form = told[source][10]
+            self._passes = firsts, numbers, exact, form
+        elif begins:
             self._is_new = not same[ring.rank]
             self._last = self._last or _Result(np.empty(0), 0, number, before, begun)
         return result if late[ring.rank] else None

@@ -12,12 +12,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-from deeprec_ext.backup import chains, snapshots
+from deeprec_ext.backup import chains, process_cuts, snapshots
 from deeprec_ext.backup.errors import DamagedError, NoCutError, RemovedError, WrongBackupError
 from deeprec_ext.backup.files import directory
-from deeprec_ext.backup.manifest import Manifest
+from deeprec_ext.backup.manifest import KEPT_POSITION, Manifest
 from deeprec_ext.bounds import whole
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.units import few, format_bytes
@@ -216,6 +217,8 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _restore(arguments: argparse.Namespace) -> int:
     place, target = directory(arguments.dir), arguments.model_dir
+    if any(map(process_cuts.called, snapshots.look(place).manifests)):
+        return _restore_kept(arguments, *_with_cut(arguments, lambda one: list(process_cuts.read(place, one))))
     _quiet()
     from deeprec_ext.backup import export
 
@@ -225,6 +228,32 @@ def _restore(arguments: argparse.Namespace) -> int:
     return _made(
         arguments, *_with_cut(arguments, lambda one: export.restore(place, one, target, force=arguments.force))
     )
+
+
+def _restore_kept(arguments: argparse.Namespace, manifest: Manifest, arrays: Sequence[Any]) -> int:
+    """A cut of a job without PS: the model with which the chief of another one begins."""
+    import numpy as np
+
+    target = Path(arguments.model_dir) / f"{process_cuts.called(manifest)}.npz"
+    if target.exists() and not arguments.force:
+        raise UsageError(f"{target} is there: the model of a job. Add --force to go back to that of the backup")
+    if arguments.dry_run:
+        return _dry_run(arguments, manifest, str(target))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}")
+    with open(draft, "wb") as to:
+        np.savez(to, *arrays, **{KEPT_POSITION: np.frombuffer(manifest.ledger, np.uint8)})
+    draft.replace(target)
+    size = sum(one.nbytes for one in arrays)
+    values = {
+        "cut": manifest.number, "step": manifest.step, "file": str(target), "arrays": len(arrays), "bytes": size,
+        "ledger": bool(manifest.ledger),
+    }  # fmt: skip
+    _print(arguments, values, [
+        f"cut {manifest.number} is {target}: step {manifest.step}, {len(arrays)} arrays, {format_bytes(size)}. A job "
+        f"without PS whose run directory is {target.parent.absolute().parent} begins with it",
+    ])  # fmt: skip
+    return 0
 
 
 def _dry_run(arguments: argparse.Namespace, manifest: Manifest, target: str) -> int:

@@ -22,6 +22,14 @@ def name_of(dtype: int) -> str:
     return _TYPES[dtype][0] if dtype in _TYPES else f"type {dtype}"
 
 
+def number_of(name: str) -> int:
+    """Of a type by its name. Raises ValueError for what cannot be written."""
+    for number, (known_name, _) in _TYPES.items():
+        if known_name == name:
+            return number
+    raise ValueError(f"numbers of type {name} cannot be written to a backup")
+
+
 def size_of(dtype: int) -> int:
     """Bytes of an element; 0 for strings. Raises KeyError for what cannot be written."""
     return _TYPES[dtype][1]

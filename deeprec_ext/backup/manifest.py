@@ -23,6 +23,8 @@ FORMAT = "deeprec-ext backup"
 VERSION = 1
 SUFFIX = ".manifest"
 DATA_SUFFIX = ".drx"
+KEPT_POSITION = "ledger"
+"""In a file of a kept model (`allreduce.kept`), which a cut can be made into: the data ledger's position, beside the arrays."""
 _CUT = re.compile(r"cut-((\d{8,})-\d+-\w+)(?:-slot\d+\.drx|\.manifest)$")
 _NAME = re.compile(r"[\w.@-]{1,200}$")
 

@@ -162,7 +162,7 @@ def check_no_ps(arguments: argparse.Namespace) -> None:
     """Raises UsageError for what is of PS alone."""
     given = [
         flag
-        for flag in ("ps", "slots", "min_ps", "max_ps", "ps_cpu", "ps_memory", "max_ps_cpu", "max_ps_memory", "backup")
+        for flag in ("ps", "slots", "min_ps", "max_ps", "ps_cpu", "ps_memory", "max_ps_cpu", "max_ps_memory")
         if getattr(arguments, flag, None)
     ]
     if given:

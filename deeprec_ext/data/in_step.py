@@ -7,6 +7,7 @@ the sum after it says that it is in the state (`Summed.followed`); what was not 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -23,9 +24,13 @@ from deeprec_ext.data.readers.base import Columns
 from deeprec_ext.elastic.member.joined import Alone, join
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 WAIT_SECONDS = 0.2
 """For a batch whose lease is on its way: all others stand still meanwhile."""
+
+RESTORED_SECONDS = 10.0
+"""For the word that records are trained to reach the AIMaster, and come back."""
 
 IDLE_SECONDS = 0.05
 """Between two sums to which nobody has given anything."""
@@ -79,6 +84,7 @@ class _Loop:
     def run(self) -> None:
         feeder = self._feeder
         feeder.claim()
+        self._go_back()
         try:
             while True:
                 if isinstance(self._member, Member) and self._member.leaving.is_set():
@@ -92,6 +98,18 @@ class _Loop:
                     self._sum(arrays, ticket, batch)
         finally:
             feeder.release()
+
+    def _go_back(self) -> None:
+        """The state is that of a backup, and nobody has a newer one: so is the ledger, before anybody trains."""
+        member, end = self._member, time.monotonic() + RESTORED_SECONDS
+        if not isinstance(member, Member) or not member.restored or member.size:
+            return
+        request = pb.EpochRequest(dataset=self._feeder.name, passes=1, restored=member.restored)
+        while time.monotonic() < end:
+            reply = member.inputs.end_of_epoch(request)
+            if reply is not None and reply.rewinds and self._feeder.rewinds >= reply.rewinds:
+                return
+            time.sleep(IDLE_SECONDS)
 
     def _end(self) -> None:
         """All is trained. Who has not summed yet takes the state of those who are there."""

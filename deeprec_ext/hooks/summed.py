@@ -39,8 +39,11 @@ from deeprec_ext.units import few
 v1 = tf.compat.v1
 log = logging.getLogger("deeprec_ext")
 
-NEEDS = "gradients_are_summed_over_workers_in_MonitoredTrainingSession_alone"
-"""What a placeholder is called that a session of another kind asks for."""
+NO_SESSION = (
+    "a plain tf.compat.v1.Session would make a step that no other process makes: run the steps in "
+    "tf.compat.v1.train.MonitoredTrainingSession, where all make them together (the variables are initialised, restored and "
+    "saved by it), or sum by yourself: deeprec_ext.allreduce.join(state) before the optimizer is made"
+)
 
 CHECKPOINT_SECONDS, LOOK_SECONDS = 600.0, 0.5
 """How long a worker that wants to evaluate waits for the chief's checkpoint of what they have trained."""
@@ -125,7 +128,9 @@ def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *a
             dense = tf.convert_to_tensor(gradient)
             dense.set_shape(variable.shape)
             given.append(tf.identity(dense))
-            mean = tf.identity(v1.placeholder(dense.dtype, variable.shape, NEEDS))  # until the session is made
+            mean = tf.numpy_function(_not_here, [], dense.dtype)  # until MonitoredTrainingSession is made
+            mean.set_shape(variable.shape)
+            mean = tf.identity(mean)
             means.append(mean)
         new.append((mean, variable))
     rate = tf.identity(tf.constant(1.0))  # until then as well
@@ -162,6 +167,11 @@ def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
     SUMS.finish(graph, sites)
     named.update(is_chief=True, hooks=[_Joining(), *hooks])
     return make(*given.args, **given.kwargs)
+
+
+def _not_here() -> NoReturn:
+    """Called by TensorFlow, in a session of another kind."""
+    _refuse(NO_SESSION)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -261,6 +271,12 @@ class _Sums:
             self.member.attend(Given.whole(self._like, self._starts) if len(self._starts) > 1 else self._like)
 
     # ---- the state
+
+    called = ""
+
+    def names(self) -> list[str]:
+        """As checkpoints have them."""
+        return [*(read_of.rpartition(":")[0] for read_of, *_ in self._variables), "_rate"]
 
     def take(self) -> Sequence[Array]:
         values = self.session.run([read for _, read, _, _ in self._variables], options=_HERE)

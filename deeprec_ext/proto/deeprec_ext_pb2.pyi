@@ -173,7 +173,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut", "pack", "optimise", "lazy", "bad_records", "step_batch", "rate_scaling", "rate_warmup_steps", "sum_compression", "worker_batch_max")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut", "pack", "optimise", "lazy", "bad_records", "step_batch", "rate_scaling", "rate_warmup_steps", "sum_compression", "worker_batch_max", "disk_backup", "disk_backup_seconds", "disk_backup_keep")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +198,9 @@ class AgentSettings(_message.Message):
     RATE_WARMUP_STEPS_FIELD_NUMBER: _ClassVar[int]
     SUM_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     WORKER_BATCH_MAX_FIELD_NUMBER: _ClassVar[int]
+    DISK_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    DISK_BACKUP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DISK_BACKUP_KEEP_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -222,7 +225,10 @@ class AgentSettings(_message.Message):
     rate_warmup_steps: int
     sum_compression: str
     worker_batch_max: int
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ..., step_batch: _Optional[str] = ..., rate_scaling: _Optional[str] = ..., rate_warmup_steps: _Optional[int] = ..., sum_compression: _Optional[str] = ..., worker_batch_max: _Optional[int] = ...) -> None: ...
+    disk_backup: str
+    disk_backup_seconds: float
+    disk_backup_keep: int
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ..., step_batch: _Optional[str] = ..., rate_scaling: _Optional[str] = ..., rate_warmup_steps: _Optional[int] = ..., sum_compression: _Optional[str] = ..., worker_batch_max: _Optional[int] = ..., disk_backup: _Optional[str] = ..., disk_backup_seconds: _Optional[float] = ..., disk_backup_keep: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof", "ring_secret", "begins_with")

@@ -66,7 +66,7 @@ class Replica:
         self._chief_seen = self.chief
         run = env.workdir()
         self._kept = Kept(Path(run) / "model" if run else None)
-        self._kept.of("torch")
+        self._kept.of(self.snapshot.called)
         self._restored = False
 
     # ------------------------------------------------------------------------------------------------ membership

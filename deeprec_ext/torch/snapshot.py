@@ -28,7 +28,10 @@ class Snapshot:
     Attributes:
       place: (which sampler, which pass over it): where in the script this process is.
       came: the place of the member whose state was put last; None: none was, since somebody looked.
+      called: what it is in backups; as `Kept` has it.
     """
+
+    called = "torch"
 
     def __init__(self) -> None:
         self.place = (0, -1)

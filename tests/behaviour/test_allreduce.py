@@ -197,15 +197,19 @@ m = Never([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]); m.compile('sgd', 'm
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (f"{MODEL}; m.train_on_batch(np.ones((8, 2)), np.ones(8))", "train_on_batch would train a model of its own"),
+        (f"{MODEL}; m.fit(np.ones((8, 2)), np.ones(7))", "Data cardinality is ambiguous"),
         (f"{MODEL}; m.fit((lambda: (yield np.ones((8, 2)), np.ones(8)))())", "fit .* would train a model of its own"),
         (NEVER, "applies no gradients by an optimizer of the model"),
+        ("tf.Graph().as_default().__enter__(); v = tf.compat.v1.get_variable('v', [2])\n"
+         "step = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(v)); s = tf.compat.v1.Session()\n"
+         "s.run(tf.compat.v1.global_variables_initializer()); s.run(step)",
+         "a plain tf.compat.v1.Session would make a step that no other process makes"),
         ("tf.Graph().as_default().__enter__(); tf.compat.v1.train.MonitoredTrainingSession()",
          "nothing in the graph of MonitoredTrainingSession is trained by an optimizer"),
         ("tf.Graph().as_default().__enter__(); tf.compat.v1.train.MonitoredTrainingSession('grpc://127.0.0.1:1')",
          "the script trains on a cluster of its own"),
     ],
-    ids=["train_on_batch", "generator", "never", "no optimizer", "a cluster"],
+    ids=["lengths", "generator", "never", "a session", "no optimizer", "a cluster"],
 )  # fmt: skip
 def test_what_would_train_alone_is_refused_by_name_before_it_does(begin, tmp_path, text, what):
     script = tmp_path / "alone.py"

@@ -50,7 +50,7 @@ TEXT_MAX = 1024
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
-OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory", "backup")
+OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory")
 """Of no use in a job without PS."""
 
 _AMOUNTS: Mapping[str, tuple[Callable[[str], float], float, str]] = {

@@ -8,11 +8,13 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.allreduce.summing import State, Summed
 from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
@@ -22,6 +24,9 @@ from deeprec_ext.options import Settings
 from deeprec_ext.printable import setup_logging
 
 log = logging.getLogger("deeprec_ext")
+
+OWN = "join"
+"""What the state of a script's own is called in backups."""
 
 _lock = threading.Lock()
 _member: Member | None = None
@@ -78,10 +83,19 @@ def join(state: State, may_begin: bool = True) -> Member | Alone:
         except BaseException:
             member.close()
             raise
+        if env.role() == "chief" and not hasattr(state, "called"):  # else who has it looks for what was kept
+            member.restored = _restored(state)
         SCRIPT.running()
         SCRIPT.at_last(functools.partial(_at_last, member))
         _member = member
         return member
+
+
+def _restored(state: State) -> bytes:
+    """A loop of the script's own begins with what `deeprec-ext backup restore` has put into `model` of the run directory."""
+    kept = Kept(Path(run) / "model" if (run := env.workdir()) else None)
+    kept.of(OWN)
+    return kept.position if kept.back(state) else b""
 
 
 def member() -> Member | None:

@@ -24,6 +24,7 @@ from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.leaving import leaves
 from deeprec_ext.elastic.agent.metrics_collector import ProcessPart, Sampler
 from deeprec_ext.elastic.agent.steps import StepClock
+from deeprec_ext.elastic.member.keeping import Keeping
 from deeprec_ext.elastic.member.views import LeaveError, Views
 from deeprec_ext.errors import DeepRecError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -31,6 +32,8 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger("deeprec_ext")
 
 TROUBLE_MAX = 300
+BACKUP_END_SECONDS = 60.0
+"""So long the end of a script waits for a disk backup that is being written."""
 LOOK_SECONDS = 0.1
 DROP_SECONDS = 30.0
 """For a sum that was given up to end."""
@@ -61,9 +64,17 @@ class Member:
         self._begun: Given | None = None
         self._clock = time.monotonic
         self._out_since: float | None = None  # of sums; None: it is in one, or was in none yet
+        self._keeping = Keeping(
+            env.job(), lambda: self.settings, lambda: (self._views.is_first, self._views.newest.epoch),
+            lambda: self._views.secret, self.inputs.position,
+            lambda text, remedy: self.notice("disk-backup", text, remedy, mended=True),
+        )  # fmt: skip
+        self._summing.before = lambda: self._keeping.look(state, self.step)
         self._says_ready = False
         self._parted = False
         self.settings = pb.AgentSettings()
+        self.restored = b""
+        """Position of the data ledger of a backup that the state was restored from; empty: it was not."""
         self.begins_with = 0
         """Trainers that the job begins with; 0: it has made steps already."""
         self._noticed: dict[str, pb.Notice] = {}
@@ -209,6 +220,17 @@ class Member:
             self._says_ready = False
             self.agent.send(pb.AgentMessage(ring=pb.Ring()))
 
+    def rest(self) -> None:
+        """As `pause`, of one that goes on with what it has: it comes back with its next sum."""
+        self._summing.rest()
+        if self._says_ready and not self._parted:
+            self._says_ready = False
+            self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+
+    def at(self, place: str) -> None:
+        """Where in the script the next sums are; see `Summing.place`."""
+        self._summing.place = place
+
     def anew(self) -> None:
         """Other arrays are summed from now on."""
         self._summing.anew()
@@ -256,6 +278,7 @@ class Member:
         self._sampler.stop()
         self.part()
         self._ahead.close()
+        self._keeping.wait(BACKUP_END_SECONDS)
         self._listener.close()
         self.inputs.finish()
         self._pauses(flush=True)

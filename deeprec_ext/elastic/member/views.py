@@ -87,6 +87,11 @@ class Views:
         members = [(one.name, one.incarnation) for one in self.newest.workers]
         return max(1, len(members)), members.index(self._me) if self._me in members else 0
 
+    @property
+    def is_first(self) -> bool:
+        """Whether nobody in the newest view has a lower place."""
+        return [(one.name, one.incarnation) for one in self.newest.workers[:1]] == [self._me]
+
     def over(self, number: int) -> bool:
         return self.newest.epoch > number
 

@@ -64,7 +64,8 @@ class Turns:
         of_job = self.is_of_job(thing)
         if of_job and self._fitting.is_past:
             return instead()  # what was saved then is there, or is lost
-        waited_for = of_job and not self._fitting.is_under_way  # else the epochs keep the processes together
+        # Else the epochs keep the processes together, or each is where it is in a loop of its own.
+        waited_for = of_job and not (self._fitting.is_under_way or self._fitting.by_batches)
         name = f"{what} {_path(path)}"
         if self._chief or not of_job:
             there = waited_for and self._milestones.made_before and os.path.exists(_path(path))

@@ -18,6 +18,7 @@ from deeprec_ext.keras.entry import SAVES, measured
 from deeprec_ext.keras.files.redirected import Redirected, is_aware
 from deeprec_ext.keras.files.turns import Turns, of_tensorflow
 from deeprec_ext.keras.in_step.home import Home
+from deeprec_ext.keras.in_step.loops import Loops
 from deeprec_ext.keras.in_step.model import InStep
 from deeprec_ext.keras.in_step.voting import EpochsInStep
 from deeprec_ext.keras.leased.fitting import Fitting
@@ -62,14 +63,15 @@ def install(module: Any, generation: int) -> None:
         raise RefusedError(reason)
 
     if generation == 3 and (reason := other_backend(module.backend.backend())):
-        keras_classes.wrap_model(module, "fit", lambda *args, **words: refuse(reason))
+        for name in ("fit", "train_on_batch"):
+            keras_classes.wrap_model(module, name, lambda *args, **words: refuse(reason))
         return
     directory = Path(run) if (run := env.workdir()) else None
     kept = Kept(directory / "model" if directory is not None else None, lambda: home.inputs.position(newest=True))
     door = InStep(home, GENERATIONS[generation], kept)
     milestones = Milestones(directory, home.chief, home.leaving, lambda: 0)
     of_job: Any = home
-    fitting = Fitting(of_job, door, milestones, EpochsInStep, lambda why: refuse(NO_DOOR.format(f"fit ({why})")))
+    fitting = Fitting(of_job, door, milestones, EpochsInStep, alone=False)
     turns = Turns(door, fitting, milestones, home.chief, is_aware())
     _patch(module, door, home, fitting, turns, refuse)
     atexit.register(milestones.script_ends)
@@ -81,13 +83,33 @@ def _patch(
     module: Any, door: InStep, home: Home, fitting: Fitting, turns: Turns, refuse: Callable[[str], None]
 ) -> None:
     strategy = tf.distribute.get_strategy()
-    runs: Any = door
+    loops = Loops(home, door, lambda: fitting.is_under_way, fitting.begin_batches)
+    runs: Any = loops
+
+    def check(model: Any, what: str) -> None:
+        if not tf.executing_eagerly():
+            refuse(NO_DOOR.format(f"{what} in a graph of TensorFlow 1"))
+        if model.distribute_strategy is not strategy:
+            refuse(
+                f"the model was made in the scope of a {type(model.distribute_strategy).__name__}: make it without "
+                "tf.distribute, the job's processes are what distributes it"
+            )
+        if not is_of_this_keras(model):
+            refuse(
+                f"{type(model).__name__} is a model of another Keras than tf.keras is here: run the script with "
+                "TF_USE_LEGACY_KERAS=1, which makes them the same"
+            )
 
     def make(original: Callable[..., Any], model: Any, force: bool = False) -> Any:
         if home.sums_by_itself:
             return original(model, force)
-        if not fitting.is_under_way:
-            refuse(NO_DOOR.format("train_on_batch"))
+        if not fitting.is_under_way:  # train_on_batch
+            check(model, "train_on_batch")
+            if model.built and not door.generation.trained(model):
+                return original(model, force)  # as in plain Keras, which says so
+        if why := fitting.alone:  # Keras may have a word to say before it trains
+            model.train_function = lambda iterator: refuse(NO_DOOR.format(f"fit ({why})"))
+            return model.train_function
         present = model.train_function
         if not isinstance(present, Steps) or force:
             model.train_function = Steps(runs, model, "train", lambda: fitting.epochs(model))
@@ -103,18 +125,8 @@ def _patch(
             one = getattr(model, "optimizer", None)
             with keras_classes.without_xla(model, ()) if getattr(one, "sums_by_itself", False) else nullcontext():
                 return original(model, *args, **kwargs)
-        if not tf.executing_eagerly():
-            refuse(NO_DOOR.format("fit in a graph of TensorFlow 1"))
-        if model.distribute_strategy is not strategy:
-            refuse(
-                f"the model was made in the scope of a {type(model.distribute_strategy).__name__}: make it without "
-                "tf.distribute, the job's processes are what distributes it"
-            )
-        if not is_of_this_keras(model):
-            refuse(
-                f"{type(model).__name__} is a model of another Keras than tf.keras is here: run the script with "
-                "TF_USE_LEGACY_KERAS=1, which makes them the same"
-            )
+        check(model, "fit")
+        loops.end()
         result = None
         _ = home.member  # before records are read
         try:

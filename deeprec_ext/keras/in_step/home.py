@@ -27,6 +27,16 @@ class Model:
         """Another one with each step that is applied, and with each state that is put."""
         self.site = 0
         """Of the next sum: where in a step its result is applied."""
+        self.called = ""
+        """What is trained, in backups: as `Kept` has it."""
+
+    @property
+    def between(self) -> bool:
+        """Some of a step is applied, and some is not."""
+        return bool(self.site)
+
+    def names(self) -> list[str]:
+        return [*(self.of.names() if self.of is not None else []), "_site", "_rate"]
 
     def take(self) -> Sequence[Array]:
         return [*(self.of.take() if self.of is not None else []), np.array(self.site), self.rate.take()]

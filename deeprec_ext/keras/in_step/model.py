@@ -194,6 +194,8 @@ class InStep:
         """The batch is not the last one of this process's part of a step."""
         self._collected: Collected | None = None
         self._given: Given | None = None  # of the step that is being computed
+        self.loops = self.silent = False
+        """The script makes its steps itself (`loops`); and what this process gives to them does not count."""
         self._failed: BaseException | None = None
         self._void = False  # what this process gives to the present step does not count
 
@@ -228,7 +230,8 @@ class InStep:
         if self._courses.get(id(model)) is not course:
             course.trained = self._trained_by(model)
             weights = self._state(course)
-            course.variables, course.keys = Variables(weights), frozenset(map(ownership.key, weights))
+            course.variables = Variables(weights, [ownership.name(one) for one in weights])
+            course.keys = frozenset(map(ownership.key, weights))
             self._courses[id(model)] = course
         prepared = Prepared(course, spec, function)
         self.use(prepared)
@@ -244,8 +247,10 @@ class InStep:
         """It is of the model that the job trains now."""
         course = prepared.course
         if self.course is not course:
-            self.course, self._home.state.of = course, course.variables
-            self._home.member.anew()
+            self.course = course
+            if not self.loops:
+                self._home.state.of = course.variables
+                self._home.member.anew()
 
     def _is_of(self, course: Course, held: Sequence[Any]) -> bool:
         same = len(held) == len(course.held) and all(one is other for one, other in zip(held, course.held))
@@ -257,7 +262,7 @@ class InStep:
     def run(self, prepared: Prepared, values: Sequence[Array], *, train: bool) -> Any:
         """One step on one batch, with all others. Raises Over where there is none to make any more."""
         self.use(prepared)
-        self._failed, self._void = None, False
+        self._failed, self._void = None, self.silent
         course = prepared.course
         self._given = given = Given(course.nothing, course.starts) if len(course.starts) > 1 else None
         try:
@@ -369,7 +374,7 @@ class InStep:
         self.summed = summed
         self.heard(summed)
         if self.course is not None and self._home.chief and not self.between:
-            self.kept.look(self.course.variables, summed.step - 1)
+            self.kept.look(self._home.state.of, summed.step - 1)
         return summed
 
     def _take(self, summed: Summed) -> None:
@@ -413,7 +418,9 @@ class InStep:
                 assert self._collected is not None
                 arrays, records, given = self._collected.mean(), self._collected.weight, None
             packed = given or course.given(course.pack(site, arrays))
-            while not (summed := self._sum(packed, 0 if self._void else records)).weight and not self.between:
+            while not (summed := self._sum(packed, 0 if self._void else records)).weight and not (
+                self.between or self.loops
+            ):
                 self._void = False  # nobody else had a batch, and this one did not count yet
             self._void = (
                 self._void or not summed.counted

@@ -77,14 +77,17 @@ class EpochsInStep(Epochs):
                     "give fit arrays with batch_size, or a pipeline whose last stages are batch and prefetch, for steps of one "
                     "size; or let the learning rate follow: --setting rate_scaling=linear", mended=True,
                 )  # fmt: skip
-            if self._home.chief and self._again:
+            goes_back = self._home.chief and (
+                self._again or self._model.kept.is_there
+            )  # of a job before, or another one
+            if goes_back:
                 self._model.back()
             if not self._home.chief and self._trained():  # who has the model may be gone in a moment
                 self.over = self._together = True
                 return
             self._model.enter()
             self._entered = True
-            if self._again and self._home.chief and self._home.member.step == 0:
+            if goes_back and self._home.member.step == 0:
                 self._go_back(self._model.kept.position)
             if self._trained():  # before it came
                 self.over = self._together = True
@@ -95,7 +98,8 @@ class EpochsInStep(Epochs):
         """Nobody has a newer model than what was kept with this position, and nobody trains yet: what was trained since then is
         trained again. Without a position nothing was kept, and all is."""
         self._claim()
-        reply = self._until(pb.EpochRequest(epoch=self._epoch, restored=position), lambda reply: True)
+        request = pb.EpochRequest(epoch=self._epoch, restored=position)
+        reply = self._until(request, lambda reply: reply.rewinds > 0, REWIND_SECONDS)  # once its records are known
         deadline = time.monotonic() + REWIND_SECONDS
         while isinstance(self._source, Feeder) and reply is not None and self._source.rewinds < reply.rewinds:
             if time.monotonic() > deadline:  # its leases are void all the same
@@ -128,6 +132,7 @@ class EpochsInStep(Epochs):
                 "a tf.data pipeline, or a Sequence"
             )
         self._model.kept.of(self._source.name)
+        self._home.state.called = self._source.name
 
     def ready(self) -> bool:
         if self.over or self._ticket is not None:

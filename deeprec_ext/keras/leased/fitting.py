@@ -118,15 +118,17 @@ class Fitting:
       model: on the PS.
       milestones: what the chief's script has done so far, for which others wait.
       kind: what is made for each `fit`.
-      alone: where a process would train a pass of its own: is told why.
+      alone: whether a process may train a pass of its own.
     """
 
     def __init__(
         self, home: Home, model: Model, milestones: Milestones, kind: type[Epochs] = Epochs,
-        alone: Callable[[str], None] = lambda why: None,
+        alone: bool = True,
     ) -> None:  # fmt: skip
         self._home, self._model, self._milestones = home, model, milestones
-        self._kind, self._alone = kind, alone
+        self._kind, self._may_be_alone = kind, alone
+        self.alone = ""
+        """Why what Keras trains in the `fit` under way would be this process's own; empty: it is not."""
         self.last: Epochs | None = None
         """Of the newest `fit`; None: it had none."""
         self._count = self._under_way = 0
@@ -135,6 +137,8 @@ class Fitting:
         """The last `fit` was one of the job, in which all have its end."""
         self.trained_last = False
         """And the job trained in it while this process was in it: else all of it was over before."""
+        self.by_batches = False
+        """The script makes its steps itself since then, in no `fit`, each process for its own."""
         self._running: dict[int, Epochs] = {}
         self._fitted: weakref.WeakSet[Any] = weakref.WeakSet()
         self._read: list[RowReader] = []  # of calls of `fit` that have ended, with arrays that nobody needs
@@ -167,6 +171,7 @@ class Fitting:
         """As Keras's `fit`, with records leased where they can be."""
         self._home.asked_to_train = self._begun = True  # there may be nothing left for it
         self._under_way += 1
+        self.by_batches = False
         self.last = None
         self._milestones.begins()
         self.ended_together = False
@@ -191,6 +196,12 @@ class Fitting:
                 "give each process its part (TF_CONFIG says which of how many it is), or call fit, whose records are divided "
                 "among the processes", mended=True,
             )  # fmt: skip
+
+    def begin_batches(self) -> None:
+        """The script begins to make its steps itself, in step with the other processes, on batches of its own."""
+        self._home.asked_to_train = self._begun = self.by_batches = True
+        self._milestones.begins()  # who comes late writes nothing that the others read
+        ALIKE.end("" if self._home.chief else f"{env.role()} {env.index()}")
 
     def _tell_of_weights(self, model: Any, callbacks: Any) -> None:
         """What is kept of the best epoch comes to the chief whole, however large it is."""
@@ -220,12 +231,15 @@ class Fitting:
         wanted = asked(words)
         found = self._input(words, wanted) if wanted is not None else None
         if wanted is None or found is None:
-            self._alone("how its records would be divided is not known")
-            if wanted is not None and self._home.chief:
+            self.alone = self.alone or "how its records would be divided is not known"
+            if wanted is not None and self._home.chief and self._may_be_alone:
                 self._tell_alone(as_given)
             if not self._home.chief and as_given.get("callbacks"):
                 as_given["callbacks"] = roles.of_a_worker(as_given["callbacks"])
-            return original(model, **as_given)
+            try:
+                return original(model, **as_given)
+            finally:
+                self.alone = ""
         return self._leased(original, model, words, replace(wanted, steps=found.steps or wanted.steps), found)
 
     def _tell_alone(self, words: Mapping[str, Any]) -> None:
@@ -354,14 +368,15 @@ class Fitting:
         counts = wanted.steps is not None and isinstance(x, (tf.data.Dataset, Iterator, tf.keras.utils.Sequence))
         steps = length_of(x) if wanted.steps is None else None  # as many as a pass of its own would have
         counts = counts or steps is not None
+        if not (counts or self._may_be_alone):
+            self.alone = why
+            return None
         log.info(
             "%s: %s; give fit arrays, or deeprec_ext.data.elastic_dataset(files, ...), and its records are divided among the "
             "processes",
             "the steps of fit are divided among the processes, each of which reads its input by itself" if counts
             else "each process trains a pass of its own over the input of fit", why,
         )  # fmt: skip
-        if not counts:
-            self._alone(why)
         if self._home.chief and not counts:  # whoever adds workers expects something else
             self._home.notice(
                 "own-pass", f"each process trains a pass of its own over the input of fit ({why})",

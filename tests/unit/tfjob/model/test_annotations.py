@@ -166,8 +166,7 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("nor 0 of them", {"PS": 0, "Worker": 2}, {}, IN_STEP, "strategy", "leave out spec.tfReplicaSpecs.PS"),
     ("no evaluator by allreduce", {"Worker": 2, "Evaluator": 1}, {}, IN_STEP, "strategy", "evaluate in the script"),
     *((f"no {key} by allreduce", {"Worker": 2}, {}, {**IN_STEP, key.replace("-", "_"): value}, key, "has no PS")
-      for key, value in (("slots", "8"), ("min-ps", "1"), ("max-ps", "4"), ("max-ps-cpu", "2"), ("max-ps-memory", "1Gi"),
-                         ("backup", "peer"))),
+      for key, value in (("slots", "8"), ("min-ps", "1"), ("max-ps", "4"), ("max-ps-cpu", "2"), ("max-ps-memory", "1Gi"))),
     ("no autoscale by allreduce", {"Worker": 2}, {}, {**IN_STEP, "autoscale": "true"}, "autoscale", "by hand"),
     ("workers by allreduce too", {"Chief": 1}, {}, {**IN_STEP, "max_workers": "3"}, "max-workers", "no Worker"),
     ("a chief by allreduce too", {"Worker": 0}, {}, IN_STEP, "spec.tfReplicaSpecs", "at least 1 Worker"),
