@@ -32,6 +32,11 @@ BAD_RECORDS = ("fail", "skip")
 
 SWITCH = ("auto", "on", "off")
 
+RATES_IN_STEP, RATES_WITH_PS = ("linear", "root"), ("inverse", "inverse_root")
+"""How the learning rate may follow the number of trainers, in a job without PS, and with PS."""
+
+RATES = ("none", *RATES_IN_STEP, *RATES_WITH_PS)
+
 DEFAULT_MAX, DEFAULT_SLOTS = 4, 8
 """Of PS, and of workers; slots at least."""
 
@@ -295,11 +300,17 @@ class Settings:
         "each worker, and a step has as many records as there are workers for (`each`).", words=("whole", "each"),
         annotation=True)
     rate_scaling: str = option(
-        "none", "How the learning rate follows the number of workers where each has a batch of its own: not, times that number "
-        "(`linear`), or times its root (`root`).", words=("none", "linear", "root"), annotation=True)
+        "none", "What the script's learning rate is multiplied by, of n trainers (chief and workers; n is their number divided "
+        "by `rate_base`). Without PS, where each has a batch of its own: n (`linear`), or its root (`root`). With PS each "
+        "makes its own updates, so n move the model n times as far already, which is `linear`: 1 ÷ root of n (`inverse_root`; "
+        "together as far as `root`), or 1 ÷ n, the mean staleness of their gradients (`inverse`; together as far as one).",
+        words=RATES, annotation=True)
+    rate_base: int = option(
+        1, "So many trainers the script's learning rate is meant for: with as many `rate_scaling` leaves it as it is.", least=1,
+        annotation=True)
     rate_warmup_steps: int = option(
-        100, "In so many steps the learning rate has come to what `rate_scaling` says, from nothing or from another number of "
-        "workers.", least=1, annotation=True)
+        100, "In so many steps (with PS: of each trainer) the learning rate has come to what `rate_scaling` says, from the "
+        "script's own or from another number of trainers. Where it becomes less it does so at once.", least=1, annotation=True)
     sum_compression: str = option(
         "none", "Of a job without PS: gradients travel as they are (`none`), or as float16 (`fp16`): half the bytes, for "
         "networks of less than some 2 Gbit/s; elsewhere the work on them costs more. Statistics and learning rates go whole.",
@@ -389,6 +400,46 @@ OTHERS = (
 # fmt: on
 
 
+def rate_factor(scaling: str, trainers: int, base: int) -> float:
+    """What the learning rate is multiplied by, once it has come there; of a `scaling` that is not known 1.
+
+    In step n workers make one update of n batches: n times the rate (Goyal et al., "Accurate, Large Minibatch SGD", 2017, and
+    Horovod's `lr * size`), or root n times (Krizhevsky, "One weird trick", 2014). With PS each makes its own, of a model that
+    the n - 1 others have updated meanwhile: the rate ÷ n (Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016, by the mean
+    staleness), or ÷ root n, with which n updates change as much as one of n batches at root n times the rate.
+    """
+    size = max(1, trainers) / max(1, base)
+    factors = {"linear": size, "root": size**0.5, "inverse": 1 / size, "inverse_root": size**-0.5}
+    return factors.get(scaling, 1.0)
+
+
+def rate_complaint(scaling: str, sums: bool) -> str:
+    """Why a job does not take this `rate_scaling`, as the rest of a sentence; empty: it does.
+
+    Args:
+      sums: it has no PS.
+    """
+    if not sums and scaling in RATES_IN_STEP:
+        instead = "leave it out" if scaling == "linear" else "the same is inverse_root"
+        return (
+            "is of jobs without PS, whose workers make one update together: with PS each makes its own, so n trainers move "
+            f"the model n times as far as one already, and {scaling} would do it once more. Here {instead}; inverse lets them "
+            "move it as far as one"
+        )
+    if sums and scaling in RATES_WITH_PS:
+        return (
+            "is of jobs with PS, where gradients are the staler the more trainers there are: without PS no gradient is "
+            "stale. Say linear or root, or leave it out"
+        )
+    return ""
+
+
+def check_rate(scaling: str, sums: bool) -> None:
+    """Raises UsageError for what `rate_complaint` says."""
+    if complaint := rate_complaint(scaling, sums):
+        raise UsageError(f"--setting rate_scaling={scaling} {complaint}")
+
+
 def split_setting(text: str) -> tuple[str, str]:
     """`name=value` → both. Raises UsageError."""
     name, equals, value = text.partition("=")
@@ -475,6 +526,7 @@ def read_specification(text: str) -> JobSpec:
     if missing := [name for name in ("name", "ps", "workers", "slots") if name not in values]:
         raise _wrong(f"it does not say {', '.join(missing)}")
     spec = JobSpec(**values, settings=Settings(**given), given=frozenset(given))
+    check_rate(spec.settings.rate_scaling, spec.sums)
     if spec.ps < 1 and not spec.sums:
         raise _wrong(f"ps is {spec.ps}: a job needs at least one PS")
     if max(spec.ps, spec.max_ps) > spec.slots:

@@ -34,7 +34,7 @@ from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
 from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
 from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called, script_name
-from deeprec_ext.options import OTHERS, Settings, all_rows, flags_said, rows, split_setting, values_given
+from deeprec_ext.options import OTHERS, Settings, all_rows, check_rate, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
 
 INTERRUPTED = 130
@@ -142,7 +142,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
         *backup_settings(others.get("backup")).items(), *check_autoscale(flags_said(arguments, rows(Settings))).items(),
         *(split_setting(text) for text in arguments.setting),
     )  # fmt: skip
-    values_given(settings)
+    check_rate(values_given(settings).get("rate_scaling", "none"), sums=others.get("strategy") == "allreduce")
     if arguments.isolate == "on" and arguments.port is not None:
         raise UsageError(NO_PORT.format(arguments.port))
     check_backend(arguments.backend, arguments.backend_arg, arguments.isolate)

@@ -40,6 +40,8 @@ def render(
       rows: of roles and of slots, at most. Neither: all are shown.
     """
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
+    if scene.status is not None and scene.status.learning_rate:
+        above.append(_line(f"learning rate {scene.status.learning_rate}"))
     above += [Text(line, style=style, overflow="fold") for line, style in ring_lines(scene.status)]
     above += [_line(line) for line in data_lines(scene.status.data if scene.status else ())]
     above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]

@@ -13,6 +13,7 @@ from deeprec_ext.graph.context import Context, Report, Rewritten
 from deeprec_ext.graph.describing import describe
 from deeprec_ext.graph.index import GraphIndex, op_name
 from deeprec_ext.graph.lazy import make_lazy
+from deeprec_ext.graph.learning_rates import follow_trainers
 from deeprec_ext.graph.naming import name_devices
 from deeprec_ext.graph.overwriting import ASSIGNMENTS, Model, Overwrite, model_of, overwriting
 from deeprec_ext.graph.packing import Packed, Run, Told, is_of_packing, pack, told_by
@@ -65,6 +66,7 @@ __all__ = [
     "describe",
     "divided_of",
     "feeds",
+    "follow_trainers",
     "is_of_packing",
     "join",
     "make_lazy",

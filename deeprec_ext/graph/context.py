@@ -36,6 +36,9 @@ class Context:
     lazy: str = "off"
     """Optimizers write the rows of a batch alone: on, off."""
 
+    rate: str = "none"
+    """How the learning rate follows the number of trainers (`rate_scaling`); none: updates are as the script has them."""
+
     cut_by_chief: frozenset[str] | None = None
     """Those that the chief has cut, and into how many parts: these and no others; None: it has not said."""
 

@@ -32,6 +32,9 @@ BATCH_ROWS = "_deeprec_ext_batch_rows"
 PACKING = "_deeprec_ext_packing"
 """Attribute of an op that puts a message together or takes it apart: it works for many slots."""
 
+RIDES = "_deeprec_ext_rides"
+"""Attribute of an op whose value is known before the step and needed by its updates alone: it may travel with a gradient."""
+
 STATE = "deeprec_ext_state"
 """Graph collection of the names of variables that an optimizer keeps, where names alone do not tell."""
 

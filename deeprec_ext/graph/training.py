@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from deeprec_ext.graph.index import GraphIndex, on_ps, op_name
 from deeprec_ext.graph.writes import REFERENCE_VARIABLES, RESOURCE_VARIABLES, Write, find_writes
 
-_ASSIGNMENTS = frozenset({"Assign", "AssignVariableOp"})
+ASSIGNMENTS = frozenset({"Assign", "AssignVariableOp"})
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def training(index: GraphIndex, runs: Iterable[str], trainable: Collection[str])
         for write in find_writes(index, variables)
         if write.node.name in reached
         for variable in write.variables
-        if _changes(index, write, variable)
+        if changes(index, write, variable)
     }
     served = {name for name in trained if on_ps(index.nodes[name].device)}
     return Training(tuple(sorted(served)), tuple(sorted(trained - served)))
@@ -51,12 +51,13 @@ def updates(index: GraphIndex, variables: Iterable[str]) -> list[str]:
     return sorted(
         write.node.name
         for write in find_writes(index, variables)
-        if any(_changes(index, write, variable) for variable in write.variables)
+        if any(changes(index, write, variable) for variable in write.variables)
     )
 
 
-def _changes(index: GraphIndex, write: Write, variable: str) -> bool:
-    if write.node.op not in _ASSIGNMENTS:
+def changes(index: GraphIndex, write: Write, variable: str) -> bool:
+    """Whether the op changes the variable by what it was, as training does."""
+    if write.node.op not in ASSIGNMENTS:
         return True
     values = [tensor for tensor in index.inputs(write.node.name)[1:] if tensor[0] != "^"]
     return op_name(variable) in index.upstream(values)

@@ -173,7 +173,7 @@ class Trained(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_rank: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AgentSettings(_message.Message):
-    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut", "pack", "optimise", "lazy", "bad_records", "step_batch", "rate_scaling", "rate_warmup_steps", "sum_compression", "worker_batch_max", "disk_backup", "disk_backup_seconds", "disk_backup_keep")
+    __slots__ = ("heartbeat_seconds", "ps_heartbeat_limit_seconds", "worker_heartbeat_limit_seconds", "verify_copies", "copy_chunk_bytes", "dedup", "standby_sessions_max", "lease_ahead_seconds", "gazer_seconds", "trace_seconds", "trace_budget", "standby_delay_seconds", "trace_delay_seconds", "end_limit_seconds", "cut", "pack", "optimise", "lazy", "bad_records", "step_batch", "rate_scaling", "rate_warmup_steps", "sum_compression", "worker_batch_max", "disk_backup", "disk_backup_seconds", "disk_backup_keep", "rate_base")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PS_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_HEARTBEAT_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class AgentSettings(_message.Message):
     DISK_BACKUP_FIELD_NUMBER: _ClassVar[int]
     DISK_BACKUP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DISK_BACKUP_KEEP_FIELD_NUMBER: _ClassVar[int]
+    RATE_BASE_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     ps_heartbeat_limit_seconds: float
     worker_heartbeat_limit_seconds: float
@@ -228,7 +229,8 @@ class AgentSettings(_message.Message):
     disk_backup: str
     disk_backup_seconds: float
     disk_backup_keep: int
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ..., step_batch: _Optional[str] = ..., rate_scaling: _Optional[str] = ..., rate_warmup_steps: _Optional[int] = ..., sum_compression: _Optional[str] = ..., worker_batch_max: _Optional[int] = ..., disk_backup: _Optional[str] = ..., disk_backup_seconds: _Optional[float] = ..., disk_backup_keep: _Optional[int] = ...) -> None: ...
+    rate_base: int
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., ps_heartbeat_limit_seconds: _Optional[float] = ..., worker_heartbeat_limit_seconds: _Optional[float] = ..., verify_copies: bool = ..., copy_chunk_bytes: _Optional[int] = ..., dedup: _Optional[str] = ..., standby_sessions_max: _Optional[int] = ..., lease_ahead_seconds: _Optional[float] = ..., gazer_seconds: _Optional[float] = ..., trace_seconds: _Optional[float] = ..., trace_budget: _Optional[float] = ..., standby_delay_seconds: _Optional[float] = ..., trace_delay_seconds: _Optional[float] = ..., end_limit_seconds: _Optional[float] = ..., cut: _Optional[str] = ..., pack: _Optional[str] = ..., optimise: _Optional[str] = ..., lazy: _Optional[str] = ..., bad_records: _Optional[str] = ..., step_batch: _Optional[str] = ..., rate_scaling: _Optional[str] = ..., rate_warmup_steps: _Optional[int] = ..., sum_compression: _Optional[str] = ..., worker_batch_max: _Optional[int] = ..., disk_backup: _Optional[str] = ..., disk_backup_seconds: _Optional[float] = ..., disk_backup_keep: _Optional[int] = ..., rate_base: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("aimaster_incarnation", "view", "task", "settings", "has_evaluator", "tracked", "catalogues", "tell", "aimaster_proof", "ring_secret", "begins_with")
@@ -1578,7 +1580,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices", "ring")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices", "ring", "learning_rate")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1609,6 +1611,7 @@ class StatusReply(_message.Message):
     AUTOSCALE_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     RING_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1632,7 +1635,8 @@ class StatusReply(_message.Message):
     autoscale: str
     notices: _containers.RepeatedCompositeFieldContainer[NoticeStatus]
     ring: RingStatus
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ..., ring: _Optional[_Union[RingStatus, _Mapping]] = ...) -> None: ...
+    learning_rate: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ..., ring: _Optional[_Union[RingStatus, _Mapping]] = ..., learning_rate: _Optional[str] = ...) -> None: ...
 
 class RingStatus(_message.Message):
     __slots__ = ("members", "waits", "coming", "leaving", "lost", "seconds")

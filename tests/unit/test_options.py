@@ -198,3 +198,37 @@ def test_an_aimaster_that_another_release_has_started_with_flags_says_what_to_do
     before = ("--job", "j", "--tfjob", "a/b", "--listen", "0.0.0.0:1", "--workdir", "/w", "--ps", "2", "--slots", "8")
     with pytest.raises(UsageError, match=r"--job j --ps 2 --slots 8: no flag of this release.*image the same"):
         aimaster_main.parse(before)
+
+
+@pytest.mark.parametrize(
+    ("flags", "scaling", "why"),
+    [((), "linear", "Here leave it out; inverse"), ((), "root", "the same is inverse_root; inverse"),
+     (("--strategy", "allreduce"), "inverse", "is of jobs with PS"),
+     (("--strategy", "allreduce"), "inverse_root", "linear or root")],
+)  # fmt: skip
+def test_a_learning_rate_is_refused_that_follows_the_other_way(
+    flags: tuple[str, ...], scaling: str, why: str, tmp_path: Any
+) -> None:
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    said = [
+        "--workdir",
+        str(tmp_path / "run"),
+        "--setting",
+        f"rate_scaling={scaling}",
+        *flags,
+        "--",
+        "python",
+        "-c",
+        "0",
+    ]
+    with pytest.raises(UsageError, match=rf"--setting rate_scaling={scaling} .*{why}"):
+        run.make_plan(parser.parse_args(said))
+    slots = {"slots": 0, "ps": 0} if flags else {"slots": 8, "ps": 1}
+    with pytest.raises(UsageError, match=why):
+        specification([("rate_scaling", scaling)], name="job", workers=1, **slots)
+
+
+def test_a_learning_rate_follows_with_and_without_ps() -> None:
+    for sums, scalings in ((False, ("none", "inverse", "inverse_root")), (True, ("none", "linear", "root"))):
+        assert [options.rate_complaint(one, sums) for one in scalings] == [""] * 3

@@ -29,6 +29,7 @@ from deeprec_ext.options import (
     backup_said,
     filled_in,
     one_of,
+    rate_complaint,
     rows,
     written,
 )
@@ -113,6 +114,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
     _check_job(job, sums)
     if sums:
         _check_without_ps(job, given)
+    if complaint := rate_complaint(given.said("rate-scaling"), sums):
+        raise given.error("rate-scaling", complaint)
     layout = layout_called(given.said("layout") or "auto")
     claim = given.text("state-volume")
     if claim and not _CLAIM.fullmatch(claim):

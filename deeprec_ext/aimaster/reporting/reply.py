@@ -12,6 +12,7 @@ from deeprec_ext.aimaster.reporting.ring import ring
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.decoding import alike
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from deeprec_ext.units import counted
 
 SUSPECT_MAX = 500
 
@@ -62,6 +63,14 @@ def _slot_load(job: Job, sizes: list[int]) -> list[pb.SlotStatus]:
     ]
 
 
+def _learning_rate(job: Job) -> str:
+    """`× 0.5 (inverse, 2 trainers)`; empty: it is the script's."""
+    factor = job.learning_rate()
+    if factor == 1:
+        return ""
+    return f"× {factor:.4g} ({job.settings.rate_scaling}, {counted(len(job.workers()), 'trainer')})"
+
+
 def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
     cluster = job.cluster
     sizes = slot_bytes(job.catalogue.variables, job.spec.slots)
@@ -96,5 +105,6 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         dashboard=job.dashboard,
         notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
         ring=ring(job, drained) if job.spec.sums else None,
+        learning_rate=_learning_rate(job),
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

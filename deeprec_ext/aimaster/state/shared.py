@@ -27,7 +27,7 @@ from deeprec_ext.aimaster.state.suspects import Suspects
 from deeprec_ext.aimaster.store.events import EventLog
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.decoding import built
-from deeprec_ext.options import JobSpec
+from deeprec_ext.options import JobSpec, rate_factor
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -217,6 +217,7 @@ class JobState:
             return
         view = self.view()
         self.event("view_published", ps=len(view.ps), workers=len(view.workers), generation=view.generation)
+        self._tell_rate()
         self._published, self._ring_lost, self._ring_since = self._membership(), False, self.clock.monotonic()
         if self.spec.sums:
             self._ring_members = tuple(worker.name for worker in view.workers)
@@ -227,6 +228,20 @@ class JobState:
         for member in self.members:
             if member.admitted and member.name not in without:
                 member.outbox.put(wire, "publish")
+
+    def learning_rate(self) -> float:
+        """What the trainers of a job with PS multiply theirs by, once they have come there; 1: it is the script's."""
+        settings = self.settings
+        return 1.0 if self.spec.sums else rate_factor(settings.rate_scaling, len(self.workers()), settings.rate_base)
+
+    def _tell_rate(self) -> None:
+        now, before = self.learning_rate(), self.store.get("learning_rate", 1.0)
+        if now != before:
+            self.store.put(learning_rate=now)
+            self.event(
+                "learning_rate", factor=round(now, 6), before=round(before, 6), trainers=len(self.workers()),
+                rate_scaling=self.settings.rate_scaling,
+            )  # fmt: skip
 
     def _tell_new_model(self, there: set[str]) -> None:
         if self._has_model and not self._has_model & there:

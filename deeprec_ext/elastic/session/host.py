@@ -57,6 +57,9 @@ class SessionHost(Protocol):
     def generation(self) -> int:
         """Grows when variables were lost: older sessions end with AbortedError, and MonitoredSession makes a new one."""
 
+    def rate(self) -> float:
+        """What the next run that trains multiplies its learning rates by."""
+
     def wanted(self) -> Wanted:
         """For the present view; waits, with a deadline, until every slot has a PS."""
 

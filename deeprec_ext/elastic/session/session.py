@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext import graph as passes
@@ -85,6 +86,10 @@ def _is_lazy(host: SessionHost) -> bool:
     return host.wanted().context.lazy == "on"
 
 
+def _scales(host: SessionHost) -> bool:
+    return host.wanted().context.rate not in ("", "none")
+
+
 def _end_input(pool: SessionPool, feeding: Feeding | None) -> None:
     if feeding is not None:
         feeding.close()  # or an iterator that waits for data could not be destroyed
@@ -110,11 +115,11 @@ class ElasticSession(DivertedSession):
         super().__init__(host.wanted().target if host else target, graph, config)
         self._host = host
         self._generation = host.generation if host is not None else 0
-        self._user = (
-            UserGraph(self.graph, host.refused, host.names, partial(_partitioning, host), partial(_is_lazy, host))
-            if host is not None
-            else UserGraph(self.graph)
-        )
+        if host is not None:
+            asked = partial(_partitioning, host), partial(_is_lazy, host), partial(_scales, host)
+            self._user = UserGraph(self.graph, host.refused, host.names, *asked)
+        else:
+            self._user = UserGraph(self.graph)
         self.pool = SessionPool(self._user, host, config)
         self._iterators = Iterators()
         self._declared: Exported | None = None
@@ -195,6 +200,9 @@ class ElasticSession(DivertedSession):
         """A run in the session of the present view, and again where the view changes under it."""
         if facts.records:
             signature = signature._replace(fetches=(*signature.fetches, *(tensor for _, tensor in facts.records)))
+        if facts.rate and self._host is not None:
+            signature = signature._replace(feeds=(*signature.feeds, facts.rate))
+            values = [*values, np.array(self._host.rate(), np.float32)]
         self._user.count(signature)
         call = _Call(facts, signature, values, options, run_metadata, tracing)
         if self._feeding is not None and (facts.pulls or facts.makes):

@@ -56,6 +56,7 @@ class Facts:
     makes: tuple[tuple[str, str], ...] = ()  # elastic dataset, MakeIterator op that starts its iterator
     records: tuple[tuple[str, str], ...] = ()  # elastic dataset, tensor that tells which records the run trains
     readers: Mapping[str, str] = field(default_factory=dict)  # op that reads a batch of any other dataset, its iterator
+    rate: str = ""  # the tensor by which its learning rates are multiplied
     starts: tuple[tuple[str, str], ...] = ()  # iterator, MakeIterator op that starts it
     saves: bool = False  # it writes a checkpoint
     overwrites: passes.Overwrite | None = None
@@ -78,6 +79,8 @@ class Exported:
     cut: tuple[int, str] | None = None
     """Slots, and the setting by which it was."""
     lazy: bool = False
+    rate: str | None = None
+    """The tensor by which learning rates are multiplied; empty: there are none, None: they are as the script has them."""
     model: passes.Model | None = None
     """Once it was asked for."""
 
@@ -118,14 +121,16 @@ class UserGraph:
     names: what its devices mean; None: nothing, it is run on the spot.
     partitioning: asked, each time the graph is exported, how its variables are to be cut over slots; None: not at all.
     lazy: asked whether optimizers are to write the rows of a batch alone.
+    scales: asked whether learning rates are to follow the number of trainers.
     """
 
     def __init__(
         self, graph: tf.Graph, refused: Callable[[str], None] | None = None, names: Callable[[], Names] | None = None,
         partitioning: Callable[[], passes.Partitioning] | None = None, lazy: Callable[[], bool] = lambda: False,
+        scales: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.graph, self._refused, self._names, self._partitioning = graph, refused, names, partitioning
-        self._lazy = lazy
+        self._lazy, self._scales = lazy, scales
         self.told = passes.told_by(graph)
         self._lock, self._counting = threading.RLock(), threading.Lock()
         self._facts: dict[Signature, Facts] = {}
@@ -142,23 +147,25 @@ class UserGraph:
             shared: Exported | None = getattr(self.graph, "_deeprec_ext_exported", None)  # by an earlier session on it
             partitioning = self._partitioning() if self._partitioning is not None else None
             cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
-            lazy = self._lazy()
+            lazy, scales = self._lazy(), self._scales()
             if shared is not None and partitioning is not None and shared.cut == cut:
                 shared = shared if passes.agree(partitioning.known, shared.cuts) else None
                 if shared is not None and partitioning.known is None:
                     _remember(partitioning, shared)
-            if shared is None or (shared.version, shared.cut, shared.lazy) != (self._version(), cut, lazy):
-                shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy)
+            wanted = self._version(), cut, lazy, scales
+            if shared is None or (shared.version, shared.cut, shared.lazy, shared.rate is not None) != wanted:
+                shared = self.graph._deeprec_ext_exported = self._export(partitioning, lazy, scales)
                 if partitioning is not None and partitioning.known is None:
                     _remember(partitioning, shared)
             self.known, self._facts = shared, {}
             return shared
 
-    def _export(self, partitioning: passes.Partitioning | None, lazy: bool) -> Exported:
+    def _export(self, partitioning: passes.Partitioning | None, lazy: bool, scales: bool) -> Exported:
         version = self._version()
         definition = self.graph.as_graph_def()
         cuts, index = passes.Partitions(), None
         feeds: Mapping[str, passes.Feed] = {}
+        rate = "" if scales else None
         if self._refused is not None:
             try:
                 if self._names is not None:
@@ -173,12 +180,20 @@ class UserGraph:
                 if partitioning is not None:
                     divided = passes.divided_of(saved)
                     cuts = passes.partition(index, dataclasses.replace(partitioning, divided=divided), joined)
+                if scales:
+                    rate = passes.follow_trainers(index, cuts.saved(dict.fromkeys(self._trainable(), ("", ""))))
                 feeds = passes.feeds(index)
             except RefusedError as error:
                 self._refused(str(error))
                 raise
         cut = (partitioning.slots, partitioning.mode) if partitioning is not None else None
-        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut, lazy)
+        return Exported(version, definition, index or passes.GraphIndex(definition), feeds, cuts, cut, lazy, rate)
+
+    def _trainable(self) -> set[str]:
+        """Shared names of what the script has among its trainable variables."""
+        found = self.graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)
+        ops = [one.op for one in found if getattr(one, "op", None) is not None]
+        return {op.node_def.attr["shared_name"].s.decode() or op.name for op in ops}
 
     def _version(self) -> tuple[int, bool]:
         return self.graph.version, getattr(self.graph, "_deeprec_ext_keep_all", False)
@@ -265,7 +280,8 @@ class UserGraph:
         if not known:
             return None
         signature = max(known)[1]
-        tensors = map(self.graph.get_tensor_by_name, (*signature.feeds, *signature.fetches))
+        feeds = [feed for feed in signature.feeds if self.known is None or feed != self.known.rate]
+        tensors = map(self.graph.get_tensor_by_name, (*feeds, *signature.fetches))
         return signature if all(tensor.dtype.base_dtype in PLAIN for tensor in tensors) else None
 
     def catalogue(self) -> Any:
@@ -320,7 +336,8 @@ class UserGraph:
         index, feeds = exported.index, exported.feeds
         reached = [index.nodes[name] for name in index.upstream(signature.names) if name in index.nodes]
         names = [node.name for node in reached]
-        self._refuse_parts(exported, set(names))
+        known = set(names)
+        self._refuse_parts(exported, known)
         makers = [node for node in reached if node.op == "MakeIterator"]
         pulls = passes.pulls(index, feeds, names)
         return Facts(
@@ -331,8 +348,9 @@ class UserGraph:
             begins=frozenset(node.name for node in reached if node.op in BEGINNINGS),
             nodes=len(reached),
             pulls=tuple(pulls.items()),
-            records=passes.record_tensors(self.graph, index, feeds, pulls, set(names)),
+            records=passes.record_tensors(self.graph, index, feeds, pulls, known),
             readers=passes.readers(index, feeds, names),
+            rate=exported.rate if exported.rate and passes.op_name(exported.rate) in known else "",
             starts=tuple((node.input[1].split(":")[0], node.name) for node in makers),
             makes=tuple(
                 (feed.source, node.name) for node in makers for feed in feeds.values() if node.name in feed.makers

@@ -42,7 +42,7 @@ class ClusterState:
         self._address, self._moved, self._waits = address, moved, waits
         self.dedup = self.cut = self.pack = self.optimise = "auto"
         self._cut_before: dict[str, int] = {}
-        self.lazy = "off"
+        self.lazy, self.rate = "off", "none"
         self.view: ClusterView | None = None
         self.names: dict[int, str] = {}
         """Of the PS by task, of all that there were."""
@@ -133,6 +133,7 @@ class ClusterState:
             worker_device=f"/job:{job}/task:{index}",
             cut=self.cut,
             lazy=self.lazy,
+            rate=self.rate,
             cut_by_chief=view.cut if view.live else None,
             cut_before=self._cut_before,
         )

@@ -28,6 +28,7 @@ from deeprec_ext.elastic.agent.declaring import Declaring
 from deeprec_ext.elastic.agent.gate import Gate
 from deeprec_ext.elastic.agent.inputs import Inputs
 from deeprec_ext.elastic.agent.leaving import leaves
+from deeprec_ext.elastic.agent.rate import RateOfTrainer
 from deeprec_ext.elastic.agent.steps import StepClock
 from deeprec_ext.elastic.ps.trainer_backup import TrainerBackup
 from deeprec_ext.elastic.runtime.view import ClusterView
@@ -106,6 +107,7 @@ class Trainer:
             lambda: self.checkpoints,
         )  # fmt: skip
         self._settings = pb.AgentSettings(ps_heartbeat_limit_seconds=3.0)
+        self._rate = RateOfTrainer(lambda: self.size()[1])
         self._sessions: weakref.WeakSet[ElasticSession] = weakref.WeakSet()
         self._live_generation = 0  # of which it was said that the model is live
         self._frozen = False
@@ -166,6 +168,9 @@ class Trainer:
 
     def wanted(self) -> Wanted:
         return self._cluster.wanted()
+
+    def rate(self) -> float:
+        return self._rate.next(self._settings)
 
     def names(self) -> Names:
         return self.calling.names()
@@ -353,6 +358,7 @@ class Trainer:
         self._cluster.optimise = reply.settings.optimise or "auto"
         self._cluster.cut = reply.settings.cut or "auto"
         self._cluster.lazy = reply.settings.lazy or "off"
+        self._cluster.rate = reply.settings.rate_scaling or "none"
         self._cluster.registered(reply.tracked, frozenset(reply.view.marked_slots))
         self._set_view(ClusterView.from_proto(reply.view))
         self.declaring.registered(reply)

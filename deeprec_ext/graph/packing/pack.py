@@ -19,6 +19,7 @@ from deeprec_ext.graph.packing.messages import TYPES, Constants, Member, send
 from deeprec_ext.graph.packing.processes import Processes
 from deeprec_ext.graph.packing.reaching import Run, executed_and_given, part_of
 from deeprec_ext.graph.packing.readiness import Readiness, answered, unfused
+from deeprec_ext.graph.packing.riding import ride
 from deeprec_ext.graph.packing.shapes import Shape, Shapes, Told, elements
 from deeprec_ext.graph.packing.sparing import Aliases, copy_constants
 from deeprec_ext.graph.packing.staying import tie
@@ -146,6 +147,10 @@ class _Packing:
         spared = Aliases(index, now.processes, self._shapes, now.conditions, self._run).send_once(now.crossings)
         self._look_again()
         now = self._now
+        self._answered = answered(index, now.units, now.processes)
+        if ride(index, now.crossings, self._patient, self._is_gradient):
+            self._look_again()
+            now = self._now
         readiness = Readiness(index, now.units, now.processes, now.crossings, self._heavy)
         self._answered = answered(index, now.units, now.processes)
         groups = [group for group in readiness.together(self._kind, self._patient) if len(group) > 1]
@@ -199,6 +204,10 @@ class _Packing:
         shape = self._shape(one) if on_ps(one.way.target) and not on_ps(one.source) else None
         dtype = self._shapes.dtype(one.way.tensor) if shape is not None and None not in shape else None
         return dtype is not None and shape is not None and dtype.size * elements(shape, 0) <= PATIENT_BYTES_MAX
+
+    def _is_gradient(self, one: Crossing) -> bool:
+        """Whether nothing comes back for it, and it may travel with others."""
+        return not any(name in self._answered for name, _ in one.uses) and self._kind(one) is not None
 
     def _heavy(self, name: str) -> bool:
         node = self._index.nodes[name]

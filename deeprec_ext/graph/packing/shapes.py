@@ -11,7 +11,7 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from deeprec_ext.graph import attributes
 from deeprec_ext.graph.index import GraphIndex, op_name, output_number
-from deeprec_ext.graph.marks import BATCH_ROWS
+from deeprec_ext.graph.marks import BATCH_ROWS, RIDES
 from deeprec_ext.graph.packing.reaching import full_name
 from deeprec_ext.graph.writes import REFERENCE_VARIABLES, RESOURCE_VARIABLES
 
@@ -88,6 +88,8 @@ class Shapes:
             return one if other in ((), one) else other if one == () else None
         if node.op == "Const":
             return tuple(tf.TensorShape(node.attr["value"].tensor.tensor_shape).as_list())
+        if node.op == "Placeholder" and RIDES in node.attr:
+            return ()
         if node.op in ("Unique", "Range"):
             return given(0) if number == 1 else (None,)
         if node.op == "ResourceGather":

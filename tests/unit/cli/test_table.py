@@ -67,6 +67,13 @@ def in_step(**ring) -> pb2.StatusReply:
     return reply
 
 
+def test_a_learning_rate_that_is_not_the_script_s_has_a_line():
+    assert "learning rate × 0.5 (inverse, 2 trainers)" in text_of(
+        render(scene(status(learning_rate="× 0.5 (inverse, 2 trainers)")))
+    )
+    assert "learning rate" not in text_of(render(scene(status())))
+
+
 def test_a_job_without_ps_has_a_ring_and_neither_slots_nor_their_column():
     reply = in_step(waits=("worker-1", "silent for 2.0 s"), coming=("worker-2", "it starts"),
                     leaving=("worker-3", "it ends"), lost=("worker-2", "hung, 9.0 s ago; not back yet"))  # fmt: skip

@@ -75,6 +75,8 @@ class FakeHost:
     lazy = "off"
     pack = "on"
     optimise = "auto"
+    rate_scaling = "none"
+    factor = 1.0
 
     def __init__(self, cluster: LocalCluster, view: ClusterView) -> None:
         self.cluster, self.gate, self.runner = cluster, Gate(), Runner()
@@ -110,6 +112,7 @@ class FakeHost:
             lazy=self.lazy,
             pack=self.pack,
             optimise=self.optimise,
+            rate=self.rate_scaling,
         )
         member = ("chief", 0, self.cluster.trainer)
         return Wanted(
@@ -121,6 +124,9 @@ class FakeHost:
 
     def wanted(self) -> Wanted:
         return self._wanted
+
+    def rate(self) -> float:
+        return self.factor
 
     def names(self) -> Names:
         return Names("/job:chief/task:0", (("chief", 0),))

@@ -13,8 +13,8 @@ from deeprec_ext.hooks.rates import Rate, scaled
 v1 = tf.compat.v1
 
 
-def settings(kind: str, steps: int = 4):
-    return SimpleNamespace(rate_scaling=kind, rate_warmup_steps=steps)
+def settings(kind: str, steps: int = 4, base: int = 1):
+    return SimpleNamespace(rate_scaling=kind, rate_warmup_steps=steps, rate_base=base)
 
 
 def test_it_comes_to_the_number_of_workers_in_its_steps_and_down_at_once():
@@ -27,6 +27,11 @@ def test_it_comes_to_the_number_of_workers_in_its_steps_and_down_at_once():
 def test_it_stays_where_steps_have_as_many_records_or_nothing_was_said():
     assert Rate().after(4, settings("linear")) == 1.0
     assert Rate(follows=True).after(4, settings("none")) == Rate(follows=True).after(4, settings("")) == 1.0
+
+
+def test_with_as_many_workers_as_the_rate_is_meant_for_it_is_the_script_s():
+    assert Rate(follows=True).after(4, settings("linear", base=4)) == 1.0
+    assert [Rate(follows=True).after(8, settings("linear", 1, base)) for base in (2, 16)] == [4.0, 0.5]
 
 
 def test_who_comes_later_has_the_rate_of_the_others():

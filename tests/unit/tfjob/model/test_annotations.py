@@ -59,16 +59,16 @@ def test_everything_that_can_be_said_is_read() -> None:
         "backup": "peer,disk=/backups/mnist", "package": "image",
         "state_volume": "mnist-state", "max_ps_cpu": "500m", "max_worker_cpu": "2", "max_ps_memory": "2Gi",
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
-        "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "root",
-        "rate_warmup_steps": "50", "sum_compression": "fp16", "worker_batch_max": "64",
+        "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "inverse_root",
+        "rate_base": "4", "rate_warmup_steps": "50", "sum_compression": "fp16", "worker_batch_max": "64",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
         ps=2, workers=3, evaluator=True, slots=24, min_ps=2, max_ps=6, min_workers=1, max_workers=8, hold=True,
         layout="workers",
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
-                  ("strict", "true"), ("bad_records", "skip"), ("step_batch", "each"), ("rate_scaling", "root"),
-                  ("rate_warmup_steps", "50"), ("sum_compression", "fp16"), ("worker_batch_max", "64"),
+                  ("strict", "true"), ("bad_records", "skip"), ("step_batch", "each"), ("rate_scaling", "inverse_root"),
+                  ("rate_base", "4"), ("rate_warmup_steps", "50"), ("sum_compression", "fp16"), ("worker_batch_max", "64"),
                   ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
@@ -90,6 +90,13 @@ def test_a_job_without_ps_has_its_chief_and_workers_and_no_slots(
     assert found.least(job) == least
     scaled = _job(replicas, strategy="allreduce", started_with=json.dumps(replicas), scaled_to=json.dumps(replicas))
     assert _parse(scaled) == found
+
+
+@pytest.mark.parametrize(("strategy", "scaling"), [("ps", "linear"), ("ps", "root"), ("allreduce", "inverse")])
+def test_a_learning_rate_that_follows_the_other_way_is_refused(strategy: str, scaling: str) -> None:
+    job = _job({"Worker": 2} if strategy == "allreduce" else CHIEF, strategy=strategy, rate_scaling=scaling)
+    with pytest.raises(InvalidError, match=rf"rate-scaling\].*'{scaling}'; is of jobs with"):
+        _parse(job)
 
 
 def test_a_layout_has_each_of_its_names() -> None:
