@@ -318,6 +318,16 @@ def test_whose_fit_ends_before_the_others_is_not_waited_for(coordinator):
     b.world.rest()  # the script goes on to its end
 
 
+def test_those_whose_fits_end_before_a_newcomers_are_not_waited_for_and_do_not_wait(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one in (a, b, c):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, a, b, c)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)])
+    assert all_of([a.world.rest, b.world.rest, lambda: add(c.world, 1)]) == [None, None, 1.0]
+    assert a.paused and b.paused and add(c.world, 1) == 1.0
+
+
 def test_the_model_is_handed_by_all_though_one_has_come_in_between(coordinator):
     a, b, c = members(coordinator, "abc")
     for one, value in ((a, 1.0), (b, 5.0), (c, 7.0)):
