@@ -1,16 +1,15 @@
 """Drop-in for scripts that were written for Horovod: `import deeprec_ext.horovod as hvd`, for all its flavours of TensorFlow.
 
 In a job of `deeprec-ext run --strategy allreduce -- python train.py` its processes are Horovod's ranks, which come, go and die
-as those of a job do; without a job there is one. `world`: who is there, and calls of all together; `reducing`: operations;
-`distributed`: optimizers and tapes; `committed`, `resets`: `hvd.elastic`. `tensorflow`, `tensorflow.keras` and `keras`
-are names for the same. What is not followed is refused by name.
+as those of a job do; without a job there is one. `world`: calls of all together, on `rings`, with `words` of all, and what
+those `before` the first step gave; `reducing`: operations; `distributed`: optimizers and tapes; `monitored`: of sessions;
+`committed`, `resets`: `hvd.elastic`. `tensorflow`, `tensorflow.keras` and `keras` are names for the same. What is not followed
+is refused by name.
 """
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
-
-import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.horovod import callbacks as callbacks
@@ -21,6 +20,7 @@ from deeprec_ext.horovod.distributed import (
     PartialDistributedGradientTape,
     load_model,
 )  # fmt: skip
+from deeprec_ext.horovod.monitored import BroadcastGlobalVariablesHook
 from deeprec_ext.horovod.reducing import (
     Adasum,
     Average,
@@ -147,20 +147,6 @@ def __getattr__(name: str) -> Any:
     if name in _REFUSED:
         return _refused(name, _REFUSED[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """A session of TensorFlow 1 begins with the variables of `root_rank`."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        self._root_rank = root_rank
-        self._broadcast: Any = None
-
-    def begin(self) -> None:
-        self._broadcast = broadcast_global_variables(self._root_rank)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        session.run(self._broadcast)
 
 
 __all__ = [

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from deeprec_ext.horovod.committed import rate_of, variables_of
-from deeprec_ext.horovod.reducing import Average, Compression, broadcast_variables, reduce_arrays, reference
+from deeprec_ext.horovod.committed import build, variables_of
+from deeprec_ext.horovod.reducing import Average, Compression, reduce_arrays, reference
 from deeprec_ext.horovod.world import WORLD
+from deeprec_ext.keras.optimizers import optimizers, rate_of, settings_of
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
@@ -27,14 +28,17 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):  # type: ig
         self._local.add(reference(var))
 
     def _variables(self) -> list[Any]:
+        if self.model.optimizer is not None and self.model.built:
+            build(self.model.optimizer, self.model.trainable_variables)
         return [one for one in variables_of(self.model, self.model.optimizer) if reference(one) not in self._local]
 
     def on_train_begin(self, logs: Any = None) -> None:
         WORLD.shared.variables = self._variables
+        WORLD.shared.settings = lambda: [one for optimizer in optimizers(self.model) for one in settings_of(optimizer)]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._done:
-            broadcast_variables(self._variables(), self._root_rank)
+            WORLD.hand_model(self._root_rank)
         self._done = True
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -109,11 +113,16 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):  # type: ignore
 
     @property
     def _present(self) -> float:
-        return float(np.asarray(rate_of(self.model.optimizer)))
+        return float(np.asarray(self.model.optimizer.learning_rate))
 
     def _set(self, epoch: float) -> None:
         before, now = self._present, self._rate * self._multiplier(epoch)
-        rate_of(self.model.optimizer).assign(now)
+        variable = rate_of(self.model.optimizer)
+        if variable is None:
+            raise ValueError(
+                f"{type(self).__name__} sets the learning rate, and the optimizer has a schedule: leave one out"
+            )
+        variable.assign(now)
         momentum = getattr(self.model.optimizer, "momentum", None)
         if self._corrects and hasattr(momentum, "assign") and before:  # a number is part of the compiled step
             self._momentum = float(np.asarray(momentum))

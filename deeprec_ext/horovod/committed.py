@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from deeprec_ext.horovod.reducing import broadcast_object, hand_arrays, raw
 from deeprec_ext.horovod.world import WORLD
-from deeprec_ext.keras.optimizers import optimizers
+from deeprec_ext.keras.optimizers import optimizers, settings_of
 
 v1 = tf.compat.v1
 
@@ -159,22 +159,16 @@ class TensorFlowState(_VariablesState):
 
 
 def variables_of(model: Any, optimizer: Any = None) -> list[Any]:
-    """All that steps and callbacks change, of TensorFlow: weights, the optimizer's, and the learning rate."""
+    """All that steps and callbacks change, of TensorFlow: weights, the optimizer's, and the learning rate and the like."""
     found = [raw(one) for one in model.variables]
     for one in {id(one): one for one in (*([optimizer] if optimizer is not None else []), *optimizers(model))}.values():
         found += [raw(inner) for inner in (one.variables() if _is_method(one.variables) else one.variables)]
-        rate = rate_of(one)
-        found += [raw(rate)] if hasattr(rate, "assign") else []
+        found += settings_of(one)
     return list({one.ref(): one for one in found}.values())
 
 
 def _is_method(thing: Any) -> bool:
     return callable(thing) and not isinstance(thing, list)
-
-
-def rate_of(optimizer: Any) -> Any:
-    """The variable of its learning rate; of a schedule, a number."""
-    return optimizer.learning_rate
 
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:

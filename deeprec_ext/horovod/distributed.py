@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.horovod.committed import build
-from deeprec_ext.horovod.reducing import Average, Compression, Op, Sum, reduce_tensors, reference, refuse_others
-from deeprec_ext.horovod.world import GRADIENTS, WORLD
+from deeprec_ext.horovod.reducing import Average, Compression, Op, Sum, raw, reduce_tensors, reference, refuse_others
+from deeprec_ext.horovod.words import GRADIENTS
+from deeprec_ext.horovod.world import WORLD
+from deeprec_ext.keras.optimizers import settings_of
 from deeprec_ext.tf_private import keras_classes
 
 v1 = tf.compat.v1
@@ -29,10 +32,12 @@ class _Way:
     compression: Any
     local: frozenset[Any] = frozenset()  # references of variables whose gradients stay as they are
 
-    def together(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def together(self, gradients: Sequence[Any], variables: Sequence[Any], settings: Sequence[Any]) -> list[Any]:
+        """Of all, by the learning rates (`settings`) of the process that leads."""
         whole = list(gradients)
         places = [at for at, one in enumerate(variables) if reference(one) not in self.local]
-        found = reduce_tensors([gradients[at] for at in places], self.op, self.compression, GRADIENTS)
+        given = [gradients[at] for at in places]
+        found = reduce_tensors(given, self.op, self.compression, GRADIENTS, settings=settings)
         for at, one in zip(places, found):
             whole[at] = one
         return whole
@@ -115,25 +120,28 @@ def DistributedOptimizer(
     passes = _Passes(backward_passes_per_step, average_aggregated_gradients) if backward_passes_per_step > 1 else None
     kind, method = type(optimizer), "apply" if hasattr(type(optimizer), "apply") else "apply_gradients"
 
-    def apply_with(call: Callable[[list[Any]], Any], gradients: Sequence[Any], variables: Sequence[Any]) -> Any:
+    def apply_with(
+        own: Any, call: Callable[[list[Any]], Any], gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> Any:
+        with tf.init_scope():
+            build(own, variables)  # before others' variables are put into it
+            settings = settings_of(own)
+
         def together(given: Sequence[Any]) -> Any:
-            means = way.together(given, variables)
+            means = way.together(given, variables, settings)
             with tf.control_dependencies([one for one in means if one is not None and not tf.executing_eagerly()]):
                 return call(means)
 
         if passes is None:
             return together(gradients)
         passes.apply(gradients, together)
-        return optimizer.iterations
+        return own.iterations
 
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **words: Any) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        if passes is not None:
-            with tf.init_scope():
-                build(self, variables)
         return apply_with(
-            lambda means: kind.apply_gradients(self, list(zip(means, variables)), *args, **words),
+            self, lambda means: kind.apply_gradients(self, list(zip(means, variables)), *args, **words),
             [one for one, _ in pairs], variables,
         )  # fmt: skip
 
@@ -142,9 +150,7 @@ def DistributedOptimizer(
         variables = list(
             trainable_variables if trainable_variables is not None else keras_classes.trained_by(self.apply)
         )
-        with tf.init_scope():
-            build(self, variables)
-        return apply_with(lambda means: kind.apply(self, means, variables), gradients, variables)
+        return apply_with(self, lambda means: kind.apply(self, means, variables), gradients, variables)
 
     body = {"apply": apply} if method == "apply" else {"apply_gradients": apply_gradients}
     optimizer.__class__ = type(
@@ -160,9 +166,17 @@ def _of_tensorflow_1(optimizer: Any, way: _Way) -> Any:
 
     def compute_gradients(self: Any, *args: Any, **words: Any) -> Any:
         gradients, variables = zip(*kind.compute_gradients(self, *args, **words))
-        return list(zip(way.together(gradients, variables), variables))
+        return list(zip(way.together(gradients, variables, ()), variables))
 
-    optimizer.__class__ = type(kind.__name__, (kind,), {"compute_gradients": compute_gradients})
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **words: Any) -> Any:
+        pairs = list(grads_and_vars)
+        with tf.control_dependencies(
+            [one for one, _ in pairs if one is not None]
+        ):  # it reads what may be given with them
+            return kind.apply_gradients(self, pairs, *args, **words)
+
+    own = {"compute_gradients": compute_gradients, "apply_gradients": apply_gradients}
+    optimizer.__class__ = type(kind.__name__, (kind,), own)
     return optimizer
 
 
@@ -199,6 +213,23 @@ def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any 
     return tape
 
 
+def _read_after(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """In a function: what reads these after the tape's `gradient`, as an optimizer does, reads what others may have given this
+    process in it. TensorFlow keeps that order for whatever writes them, and this could."""
+    there = [one for one in gradients if one is not None]
+    if not there or not variables:
+        return
+
+    def write() -> Any:
+        for one in map(raw, variables):
+            one.assign(one.read_value())
+        return tf.constant(True)
+
+    with tf.control_dependencies(there):
+        given = tf.reshape(tf.numpy_function(lambda: np.array(WORLD.was_given), [], tf.bool), [])
+    tf.cond(given, write, lambda: tf.constant(False))
+
+
 def _distributed(tape: Any, way: _Way) -> Any:
     kind, local = type(tape), set[Any]()
 
@@ -208,7 +239,11 @@ def _distributed(tape: Any, way: _Way) -> Any:
     def gradient(self: Any, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **words: Any) -> Any:
         found = kind.gradient(self, target, sources, output_gradients)
         gradients, variables = tf.nest.flatten(found), tf.nest.flatten(sources)
-        whole = _Way(way.op, way.compression, frozenset(local)).together(gradients, variables)
+        with tf.init_scope():
+            known, settings = WORLD.shared.variables(), WORLD.shared.settings()
+        whole = _Way(way.op, way.compression, frozenset(local)).together(gradients, variables, settings)
+        if tf.inside_function() and not WORLD.is_alone:
+            _read_after(whole, known)
         if local:
             size = len(WORLD.addresses)
             whole = [one / size if one is not None and reference(variable) in local else one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,14 +82,25 @@ global_process_set = _AllProcesses()
 # ---------------------------------------------------------------------------------------------------- of arrays
 
 
-def reduce_arrays(arrays: Sequence[Array], op: Op, compression: Any, kind: str, name: str = "") -> list[Array]:
-    """Of all processes, shaped and typed as they were given."""
-    like = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays] + [op.name, str(compression.kind)]).encode())
+def reduce_arrays(
+    arrays: Sequence[Array], op: Op, compression: Any, kind: str, name: str = "", gathers: bool = False, led: int = 0
+) -> list[Array]:
+    """Of all processes, shaped and typed as they were given.
+
+    Args:
+      gathers: see `World.call`; led: the last ones, so many numbers, are those of the process that leads.
+    """
+    arrays, settings = arrays[: len(arrays) - led], arrays[len(arrays) - led :]
+    like = zlib.crc32(
+        repr([(one.dtype.str, one.shape) for one in arrays] + [op.name, str(compression.kind), led]).encode()
+    )
 
     def work(ring: Ring, weight: int) -> list[Array]:
-        return _reduced(ring, arrays, op, compression.kind, weight)
+        values = [np.array(value, one.dtype) for value, one in zip(WORLD.led, settings)]
+        return [*_reduced(ring, arrays, op, compression.kind, weight), *values]
 
-    return WORLD.call(kind, work, f"{name or op.name} of {len(arrays)} ({like:08x})")
+    like_all = f"{name or op.name} of {len(arrays)} ({like:08x})"
+    return WORLD.call(kind, work, like_all, [float(one) for one in settings], gathers)
 
 
 def _reduced(ring: Ring, arrays: Sequence[Array], op: Op, half: Any, weight: int) -> list[Array]:
@@ -131,7 +143,7 @@ def _shape(said: bytes) -> tuple[int, ...]:
     return tuple(map(int, said.decode().split(","))) if said else ()
 
 
-def hand_arrays(arrays: Sequence[Array], root_rank: int) -> list[Array]:
+def hand_arrays(arrays: Sequence[Array], root_rank: int, name: str = "", gathers: bool = False) -> list[Array]:
     """Those of one rank, to all."""
     like = zlib.crc32(repr([(one.dtype.str, one.shape) for one in arrays]).encode())
 
@@ -143,7 +155,9 @@ def hand_arrays(arrays: Sequence[Array], root_rank: int) -> list[Array]:
             found.append(room)
         return found
 
-    return WORLD.call("broadcast", work, f"{len(arrays)} of rank {root_rank} ({like:08x})")
+    return WORLD.call(
+        "broadcast", work, f"{name} {len(arrays)} of rank {root_rank} ({like:08x})".strip(), gathers=gathers
+    )
 
 
 def _source(ring: Ring, root_rank: int) -> int:
@@ -182,21 +196,35 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, pro
 # ---------------------------------------------------------------------------------------------------- of tensors
 
 
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""Graph of TensorFlow 1 -> its calls so far: alike in all processes, as the graph is."""
+
+
+def _number() -> str:
+    """Of the next call in a graph of TensorFlow 1, whose calls come in any order; empty elsewhere, where they have an order."""
+    if tf.executing_eagerly() or tf.inside_function():
+        return ""
+    graph = tf.compat.v1.get_default_graph()
+    _numbers[graph] = _numbers.get(graph, 0) + 1
+    return f"{_numbers[graph]:06d}"
+
+
 def on_tensors(
-    tensors: Sequence[Any], work: Callable[[list[Array]], list[Array]], shapes: Sequence[Any] | None = None
+    tensors: Sequence[Any], work: Callable[[list[Array], str], list[Array]], shapes: Sequence[Any] | None = None
 ) -> list[Any]:
     """What `work` makes of their values, as tensors of their types.
 
     Args:
-      shapes: of the results, as far as they are known; as the tensors' where it is left out.
+      work: is given them and, in a graph of TensorFlow 1, the number of the call in it; shapes: of the results, as far as they
+        are known; as the tensors' where it is left out.
     """
-    tensors = [tf.convert_to_tensor(one) for one in tensors]
+    tensors, number = [tf.convert_to_tensor(one) for one in tensors], _number()
     if tf.executing_eagerly():
-        return [tf.constant(one, like.dtype) for one, like in zip(work([one.numpy() for one in tensors]), tensors)]
+        return [tf.constant(one, like.dtype) for one, like in zip(work([one.numpy() for one in tensors], ""), tensors)]
 
     def run(*values: Any) -> list[Array]:
         try:
-            return work([np.asarray(one, order="C") for one in values])
+            return work([np.asarray(one, order="C") for one in values], number)
         except LeaveError:
             assert WORLD.member is not None
             depart(WORLD.member)
@@ -211,15 +239,28 @@ def on_tensors(
 
 
 def reduce_tensors(
-    tensors: Sequence[Any], op: Op, compression: Any, kind: str, name: str = "", before: float = 1.0, after: float = 1.0
-) -> list[Any]:
-    """None stays None; slices (of embeddings) become whole tensors."""
+    tensors: Sequence[Any], op: Op, compression: Any, kind: str, name: str = "", before: float = 1.0, after: float = 1.0,
+    settings: Sequence[Any] = (),
+) -> list[Any]:  # fmt: skip
+    """None stays None; slices (of embeddings) become whole tensors.
+
+    Args:
+      settings: variables of TensorFlow, of one number each, that have then what the process that leads has.
+    """
     there = [at for at, one in enumerate(tensors) if one is not None]
     if WORLD.is_alone and before == after == 1.0:
         return list(tensors)
     given = [tf.convert_to_tensor(tensors[at]) for at in there]
     given = [one if before == 1.0 else one * tf.cast(before, one.dtype) for one in given]
-    found = on_tensors(given, lambda arrays: reduce_arrays(arrays, op, compression, kind, name)) if given else []
+    led = [one.read_value() for one in settings] if given else []
+
+    def work(arrays: list[Array], number: str) -> list[Array]:
+        return reduce_arrays(arrays, op, compression, kind, f"{name} {number}".strip(), bool(number), len(led))
+
+    found = on_tensors([*given, *led], work) if given else []
+    found, values = found[: len(given)], found[len(given) :]
+    for variable, value in zip(settings, values):
+        variable.assign(value)
     found = [one if after == 1.0 else one * tf.cast(after, one.dtype) for one in found]
     whole: list[Any] = list(tensors)
     for at, one in zip(there, found):
@@ -256,10 +297,11 @@ def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = Fa
     given = tf.convert_to_tensor(tensor)
     given = tf.reshape(given, [1]) if given.shape.rank == 0 else given
 
-    def work(arrays: list[Array]) -> list[Array]:
+    def work(arrays: list[Array], number: str) -> list[Array]:
         (array,) = arrays
-        like = f"{name or ''} {array.dtype.str} {array.shape[1:]}"
-        return [WORLD.call("allgather", lambda ring, weight: np.concatenate(gather_arrays(ring, array)), like)]
+        like = f"{name or ''} {number} {array.dtype.str} {array.shape[1:]}"
+        return [WORLD.call("allgather", lambda ring, weight: np.concatenate(gather_arrays(ring, array)), like,
+                           gathers=bool(number))]  # fmt: skip
 
     return on_tensors([given], work, [tf.TensorShape([None]).concatenate(given.shape[1:])])[0]
 
@@ -269,7 +311,9 @@ def broadcast(
 ) -> Any:
     """The one of `root_rank`."""
     refuse_others(process_set=process_set)
-    return on_tensors([tensor], lambda arrays: hand_arrays(arrays, root_rank))[0]
+    return on_tensors(
+        [tensor], lambda arrays, number: hand_arrays(arrays, root_rank, f"{name or ''} {number}".strip(), bool(number))
+    )[0]
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: Any = None) -> Any:
@@ -278,7 +322,10 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: A
     inside = [raw(one) for one in variables]
     if not inside:
         return None if tf.executing_eagerly() else tf.no_op()
-    values = on_tensors([one.read_value() for one in inside], lambda arrays: hand_arrays(arrays, root_rank))
+    values = on_tensors(
+        [one.read_value() for one in inside],
+        lambda arrays, number: hand_arrays(arrays, root_rank, number, bool(number)),
+    )
     writes = [one.assign(value) for one, value in zip(inside, values)]
     return None if tf.executing_eagerly() or tf.inside_function() else tf.group(*[one.op for one in writes])
 

@@ -6,40 +6,36 @@ call begins with a word of everybody, so all know whether it is the same one, an
 Where the ring is lost, or another begins, there are two ways. Within `elastic.run` the call fails as it does in Horovod, and
 all begin again with the state of the one that is farthest. Elsewhere the call is made again with those who are there: who had
 come through it gives the others its result, and who is new, or was away, is given the model.
+
+Who is new makes calls before its first step, which the others have made long ago: it hears what these gave (`before`), and
+steps out of the ring until it has gradients. So the others wait for it twice, for a moment, and not while it builds its model.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import sys
+import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
-from deeprec_ext.allreduce.summing import Generation
-from deeprec_ext.elastic.member import joined
-from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.elastic.member.views import LeaveError
 from deeprec_ext.errors import DeepRecError, UsageError
-from deeprec_ext.horovod.things import decoded, encoded
+from deeprec_ext.horovod.before import Before
+from deeprec_ext.horovod.rings import ALONE, LOOK_SECONDS, Rings, Shared, depart, hand_object
+from deeprec_ext.horovod.words import GRADIENTS, MODEL, OF_TRAINING, REST, Call, Word, best_of, common, leader_of, of
 
-log = logging.getLogger("deeprec_ext")
 T = TypeVar("T")
 
-BEGIN_SECONDS = 120.0
-"""How long `init` waits, at a job's beginning, for the processes that it begins with."""
-LOOK_SECONDS = 0.02
-REST_SECONDS = 5.0
-"""How long others may wait for a process whose `fit` is over."""
-GRADIENTS = "gradients"
-"""The kind of call that is made in each step, of whatever length the fits of others are."""
+GRAPH_SECONDS = 30.0
+"""How long calls of one run of a graph may take to come, where none of them is at another process yet."""
+ASKS_MAX, ASK_SECONDS = 8, 0.5
+"""So often a process asks again, each time after twice as long, which comes before the first step of the others, where their
+calls have given more than is kept."""
 
 
 class HorovodInternalError(DeepRecError):
@@ -50,120 +46,109 @@ class HostsUpdatedInterrupt(DeepRecError):
     """Processes come or go; `elastic.run` goes on with what the state is now."""
 
 
-class Shared:
-    """What a process needs that comes into a `fit` of the others, as `allreduce.State`; told by whoever knows the model."""
+class World(Rings):
+    """One process's part in it. Calls come one after the other, but for those of one run of a graph of TensorFlow 1."""
 
     def __init__(self) -> None:
-        self.variables: Callable[[], Sequence[Any]] = list
-        """What all have alike, of TensorFlow or Keras; asked when it is needed, for models are built late."""
-
-    def take(self) -> list[Array]:
-        return [np.array(one.numpy(), order="C") for one in self.variables()]
-
-    def put(self, arrays: Sequence[Array]) -> None:
-        mine = self.variables()
-        if [tuple(one.shape) for one in mine] != [one.shape for one in arrays]:
-            raise UsageError(f"the model here has {len(mine)} variables, not the {len(arrays)} of the others")
-        for variable, array in zip(mine, arrays):
-            variable.assign(array)
-
-
-@dataclass(frozen=True)
-class Word:
-    """What each process says where a call begins."""
-
-    kind: str  # of the call, with what has to be alike
-    calls: int  # that it has come through
-    number: int  # of the ring in which it came through the last one
-    before: int  # and through the one before
-    steps: int  # of the job, as far as it knows
-    resets: bool  # it is within `elastic.run`
-    stale: bool  # it has heard of a view with others
-    leaves: bool
-    weight: int  # 0: it has been given the model in the middle of a step, and its gradients are of another one
-
-    def is_like(self, best: Word) -> bool:
-        return (self.calls, self.number) == (best.calls, best.number)
-
-    def is_late(self, best: Word) -> bool:
-        return (self.calls, self.number) == (best.calls - 1, best.before)
-
-
-ALONE = Ring(0, 1, None, None)
-
-
-class World:
-    """One process's part in it. Calls come from one thread at a time."""
-
-    def __init__(self) -> None:
-        self.member: Member | None = None
-        self.initialised = False
-        self.shared = Shared()
+        super().__init__()
         self.begins_anew: list[Callable[[], None]] = []
         """Called in each process where all begin again together."""
         self.failure: BaseException | None = None
         """Why a step in TensorFlow has failed, which knows it as a text alone."""
-        self.resets = False
-        """Within `elastic.run`."""
         self.root = 0
         """Who has what a broadcast of rank 0 gives: while a state is handed on, one that is not new."""
-        self._ring: Ring | None = None
-        self._generation = Generation(-1, 0, (), b"")
-        self._trouble = ""
+        self.was_given = False
+        """In the last call, the model of the others."""
         self._calls, self._came_in, self._before = 0, -1, -1
         self._result: Any = None
-        self._steps, self._weight = 0, 1
+        self._last = ""
+        self._steps, self._own, self._weight = 0, 0, 1
         self._words: list[Word] = []
-        self._made, self._resting = 0, threading.Timer(0, lambda: None)
-        self._apart = False  # somebody has come in the middle: only gradients are summed from now on
-        self._lock = threading.RLock()
+        self._apart = False  # somebody has come in the middle, or rests: only calls of training are made together
+        self._has_trained, self._was_let_in = False, False
+        self._earlier = Before()
+        self._is_late = self._follows = False  # the others train, or are at later calls before their first step
+        self._asked = 0
+        self._waiting: list[Call] = []
+        self._arrived = threading.Condition()
+        self._unlike: float | None = None  # since when calls of a graph wait for others of it
 
-    # ------------------------------------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------------------------------------ calls
 
-    def init(self) -> None:
-        """Into the job; at its beginning waits for the others. Can be called again."""
-        if self.initialised:
-            return
-        if self.member is None:
-            one = joined.join(self.shared)
-            if isinstance(one, Member):
-                self.member = one
-                one.watch(self._look)
-        self.initialised = True
-        if self.member is not None and self.member.begins_with > 1:
-            self._wait_for(self.member, self.member.begins_with)
+    def call(
+        self, kind: str, work: Callable[[Ring, int], T], like: str = "", says: Sequence[float] = (), gathers: bool = False
+    ) -> T:  # fmt: skip
+        """What `work(ring, weight)` gives in a ring of all; `weight`: how many have given something that counts.
 
-    def _wait_for(self, member: Member, count: int) -> None:
-        member.take_part()
-        end = time.monotonic() + BEGIN_SECONDS
-        while len(member.view.workers) < count and time.monotonic() < end:
-            if member.leaving.wait(LOOK_SECONDS):
-                member.leave()
+        Args:
+          kind: `GRADIENTS`, or what else is done; like: what has to be alike everywhere; says: see `led`.
+          gathers: other calls may come at the same time, from other threads, in another order than elsewhere: they are told
+            apart by `like`, and made in the order of that.
 
-    def shutdown(self) -> None:
-        """The others go on without this process."""
-        with self._lock:
-            self.initialised = False
-            self._leave("it was shut down")
-            if self.member is not None:
-                self.member.pause()
-
-    @property
-    def addresses(self) -> list[str]:
-        """host:port of all, in the order of their ranks; of the ring, or the one that this process would be in."""
+        Raises HorovodInternalError within `elastic.run` where the ring is lost, UsageError where calls are not alike,
+        LeaveError where this process is to leave.
+        """
         self._must_be_initialised()
-        if self.member is None:
-            return [""]
-        if self._ring is not None:
-            return [f"{host}:{port}" for host, port in self._generation.addresses]
-        mine = (self.member.identity.name, self.member.address)
-        return [address for _, address in sorted({*((one.name, one.address) for one in self.member.view.workers
-                                                    if one.name != mine[0]), mine})]  # fmt: skip
+        one = Call(f"{kind} {like}".strip(), work, gathers, says)
+        with self._arrived:
+            self._waiting.append(one)
+            self._arrived.notify_all()
+        try:
+            with self._lock:
+                self.was_given = False
+                while not one.is_over:
+                    self._try(one)
+            result: T = one.result()
+            return result
+        finally:
+            with self._arrived:
+                self._waiting.remove(one)
 
-    @property
-    def is_alone(self) -> bool:
-        """Outside of a job."""
-        return self.member is None
+    def _try(self, one: Call) -> None:
+        """The call that is next, which may be another one of this process; or what is to be done before."""
+        if self._is_alone_with(one):
+            return
+        try:
+            if not self.resets and self.member is not None and self.member.leaving.is_set():
+                self._leave("it leaves")
+                self.member.leave()
+            ring = self._enter()
+            if not self._all_are_at_one_place(ring):
+                return
+            chosen = self._chosen(ring)
+            if chosen is not None:
+                result = chosen.work(ring, sum(one.weight for one in self._words))
+                self._came_through(chosen, result, self._generation.number)
+        except LostError as error:
+            self._leave(str(error))
+            if self.resets:
+                failure = HorovodInternalError(f"a call was broken off: {error}")
+                failure.__cause__ = error
+                self._fail(failure)
+        except BaseException as error:
+            self._leave(type(error).__name__)
+            self._fail(error)
+
+    def _is_alone_with(self, one: Call) -> bool:
+        """Whether the others do not make it, and it is over."""
+        if one.kind in OF_TRAINING or self.resets:
+            return False
+        follows = self._follows and self._earlier.has_more
+        if not (follows or self._is_late or self._apart):
+            return False
+        known = self._earlier.next(one.name) if follows or self._is_late else None
+        if follows and known is None:
+            raise UsageError(f"the others have not come to {one.name!r} here: make the same calls in the same order")
+        one.end(known[0] if known is not None else one.work(ALONE, 1))
+        return True
+
+    def _fail(self, error: BaseException) -> None:
+        for one in self._now():
+            one.fail(error)
+
+    def _now(self) -> list[Call]:
+        with self._arrived:
+            return [one for one in self._waiting if not one.is_over]
 
     @property
     def counts(self) -> bool:
@@ -171,74 +156,34 @@ class World:
         return self._weight > 0
 
     @property
-    def rank(self) -> int:
-        mine = self.member.address if self.member is not None else ""
-        return self.addresses.index(mine)
+    def led(self) -> list[float]:
+        """What the process says that has made most steps: learning rates, which each may set for itself. Within a call."""
+        return leader_of(self._words).says
 
-    @property
-    def hosts(self) -> list[str]:
-        """Of each rank."""
-        return [one.rpartition(":")[0] for one in self.addresses]
+    def hand_model(self, root_rank: int) -> None:
+        """All have the model (`shared`) of one then, also who has come in meanwhile and is at gradients. Who was given it when
+        it came in has it already."""
+        if not self._was_let_in:
+            self.call(MODEL, self._handed, f"of rank {root_rank}")
 
-    def _must_be_initialised(self) -> None:
-        if not self.initialised:
-            raise ValueError("Horovod has not been initialized; use hvd.init().")
-
-    # ------------------------------------------------------------------------------------------------ calls
-
-    def call(self, kind: str, work: Callable[[Ring, int], T], like: str = "") -> T:
-        """What `work(ring, weight)` gives in a ring of all; `weight`: how many have given something that counts.
-
-        Args:
-          kind: `GRADIENTS`, or what else is done; like: what has to be alike everywhere.
-
-        Raises HorovodInternalError within `elastic.run` where the ring is lost, UsageError where calls are not alike,
-        LeaveError where this process is to leave.
-        """
-        self._must_be_initialised()
-        with self._lock:
-            self._made += 1
-            self._resting.cancel()
-            while True:
-                if self._apart and kind != GRADIENTS:
-                    return work(ALONE, 1)
-                if not self.resets and self.member is not None and self.member.leaving.is_set():
-                    self._leave("it leaves")
-                    self.member.leave()
-                try:
-                    ring = self._enter()
-                    if self._words_are_told(ring, f"{kind} {like}".strip()):
-                        late = self._settle(ring)
-                        if late is not None:
-                            return self._came_through(kind, late[0], self._best.number)
-                        continue
-                    self._must_be_alike(ring)
-                    result = work(ring, sum(one.weight for one in self._words))
-                    return self._came_through(kind, result, self._generation.number)
-                except LostError as error:
-                    self._leave(str(error))
-                    if self.resets:
-                        raise HorovodInternalError(f"a call was broken off: {error}") from error
-                except BaseException as error:
-                    self._leave(type(error).__name__)
-                    raise
+    def _handed(self, ring: Ring, weight: int) -> list[Array]:
+        there = [rank for rank, one in enumerate(self._words) if one.is_at(MODEL)]
+        root = int(self._words[there[0]].kinds[0].rpartition(" ")[2])
+        source = root if root in there else there[0]
+        arrays = [np.array(one, order="C") for one in self.shared.take()]
+        for one in arrays:
+            ring.hand_on(one.reshape(-1).view(np.uint8), source)
+        if ring.rank != source:
+            self.shared.put(arrays)
+        return arrays
 
     def rest(self) -> None:
-        """A `fit` is over: the others, who may have more to do, go on without this process unless it calls again soon."""
+        """A `fit` is over. Where it is so for all, they go on together; else the others, who have more to do, go on without
+        this process until it makes a step again."""
         if self.member is None or self.resets:
             return
-        member, made = self.member, self._made
-
-        def leave() -> None:
-            with self._lock:
-                if made == self._made and not member.leaving.is_set():
-                    self._leave("")
-                    member.pause()
-
-        self._resting.cancel()
-        self._resting = threading.Timer(REST_SECONDS, leave)
-        self._resting.daemon = True
-        self._resting.start()
+        with contextlib.suppress(LeaveError):  # the script goes on to its end
+            self.call(REST, lambda ring, weight: None)
 
     def gather(self, kind: str, said: str) -> list[str]:
         """What each says, in the order of their ranks; a line."""
@@ -268,153 +213,189 @@ class World:
             self.member.leave()
         with self._lock:
             self._leave("")
-            self._calls, self._came_in, self._before, self._weight = 0, -1, -1, 1
-            self._result, self._apart = None, False
+            self._calls, self._came_in, self._before, self._weight, self._own = 0, -1, -1, 1, 0
+            self._result, self._last, self._apart, self._is_late, self._was_let_in = None, "", False, False, False
             for begin in self.begins_anew:
                 begin()
             self.enter()
 
-    def _words_are_told(self, ring: Ring, kind: str) -> bool:
-        """Whether something has to be settled before the call."""
-        leaves = self.member is not None and self.member.leaving.is_set()
+    def _all_are_at_one_place(self, ring: Ring) -> bool:
+        """Each says where it is. Else that is settled, and they say it again."""
+        now = self._now()
+        says = next((list(one.says) for one in now if one.says), [])
+        trains = self._has_trained or any(one.kind in OF_TRAINING for one in now)
         mine = Word(
-            kind,
-            self._calls,
-            self._came_in,
-            self._before,
-            self._steps,
-            self.resets,
-            bool(self._others),
-            leaves,
-            self._weight,
-        )
-        self._words = [Word(**json.loads(one)) for one in ring.gather(json.dumps(asdict(mine)).encode())]
+            [one.name for one in now], any(one.gathers for one in now), self._last, self._calls, self._came_in, self._before,
+            self._steps, self._own, self.resets, bool(self._others),
+            self.member is not None and self.member.leaving.is_set(), self._weight, trains, self._apart, says,
+        )  # fmt: skip
+        self._words = [Word.heard(one) for one in ring.gather(mine.told())]
         self._steps = max(one.steps for one in self._words)
         if any(one.resets for one in self._words):
-            return False
-        best = self._best
+            return True
+        self._apart = self._apart or any(one.apart for one in self._words)
+        best = best_of(self._words)
         if not best.calls:  # nobody has come through any: all begin
             self._came_in = self._generation.number
-            return False
-        return not all(one.is_like(best) for one in self._words)
+            return True
+        if all(one.is_like(best) for one in self._words):
+            return True
+        self._settle(ring, best)
+        return False
 
-    @property
-    def _best(self) -> Word:
-        return max(self._words, key=lambda one: (one.calls, one.number))
+    def _chosen(self, ring: Ring) -> Call | None:
+        """The call that all make now. None: there is none yet. Raises as `_must_be_alike`."""
+        words, now = self._words, self._now()
+        if not any(one.resets for one in words):
+            rest = [one.is_at(REST) for one in words]
+            if any(rest) and not all(rest):
+                if rest[ring.rank]:
+                    self._step_out()
+                    self._apart, self._was_let_in = True, False
+                    now[0].end(None)
+                else:
+                    self._leave("")
+                return None
+            if self._apart and not all(one.is_at(*OF_TRAINING) for one in words):
+                for one in now:
+                    if one.kind not in OF_TRAINING:
+                        one.end(one.work(ALONE, 1))
+                return None
+            if any(one.is_at(MODEL) for one in words) and all(one.is_at(MODEL, GRADIENTS) for one in words):
+                return next((one for one in now if one.kind == MODEL), None) or self._guest()
+        name = common(words)
+        if name is not None:
+            self._unlike = None
+            return next(one for one in now if one.name == name)
+        if any(one.gathers for one in words):
+            self._unlike = self._unlike or time.monotonic()
+            if time.monotonic() - self._unlike < GRAPH_SECONDS:
+                with self._arrived:
+                    self._arrived.wait_for(lambda: len(self._now()) > len(now), LOOK_SECONDS)
+                return None
+        self._must_be_alike(ring)
+        return None
 
     def _must_be_alike(self, ring: Ring) -> None:
         """Raises UsageError where this process is at another call than who has trained most, LostError where others are."""
         right, mine = max(self._words, key=lambda one: one.steps), self._words[ring.rank]
-        if all(one.kind == right.kind for one in self._words):
-            return
-        if mine.kind == right.kind:
+        if mine.kinds == right.kinds:
             raise LostError("a process has come to another call, and is none of us")
         raise UsageError(
-            f"processes have come to calls that are not alike: {mine.kind!r} of rank {ring.rank}, {right.kind!r} of rank "
-            f"{self._words.index(right)}: give all as many steps, and the same calls in the same order"
+            f"processes have come to calls that are not alike: {_few(mine.kinds)} of rank {ring.rank}, {_few(right.kinds)} of "
+            f"rank {self._words.index(right)}: give all as many steps, and the same calls in the same order"
         )
 
-    def _settle(self, ring: Ring) -> tuple[Any] | None:
-        """Who is late gets the result of its call; who is new gets the model. None: the call is to be made."""
-        best, mine = self._best, self._words[ring.rank]
-        source = self._words.index(best)
-        late = [one.is_late(best) for one in self._words]
-        new = [not one.is_like(best) and not is_late for one, is_late in zip(self._words, late)]
-        found: tuple[Any] | None = None
-        if any(late):
+    def _settle(self, ring: Ring, best: Word) -> None:
+        """Who is late gets the result of its call; who is new gets the model, or, before its first step, what calls have given
+        that the others have made there."""
+        mine, source = self._words[ring.rank], self._words.index(best)
+        if any(one.is_late(best) for one in self._words):
             came = hand_object(ring, self._result, source)
             if mine.is_late(best):
-                found = (came,)
-        if any(new):
+                self._comes_late_through(best, came)
+        if any(one.is_new(best) and not one.asks(best) for one in self._words):
             arrays = hand_object(ring, self.shared.take() if ring.rank == source else None, source)
             self._apart = self._apart or bool(arrays)  # else nobody can come in, and all is as it was
-            if new[ring.rank]:
+            if mine.is_new(best) and not mine.asks(best):
                 self._take_model(arrays, best)
-        return found
+        if any(one.asks(best) for one in self._words):
+            told = hand_object(ring, self._what_was_before() if ring.rank == source else None, source)
+            if mine.asks(best):
+                self._hear_what_was_before(told, best)
+            else:
+                self._leave("")  # the next is without it
+
+    def _guest(self) -> Call:
+        """Of a process that is at gradients: these are of another model than the one that is handed."""
+        return Call(MODEL, self._handed)
+
+    def _comes_late_through(self, best: Word, came: Any) -> None:
+        call = next((one for one in self._now() if one.name == best.last), None)
+        if of(best.last) == MODEL:
+            self.shared.put(came)
+            call = call or self._guest()
+        if call is None:
+            raise UsageError(
+                f"processes have come to calls that are not alike: {_few([one.name for one in self._now()])} here, "
+                f"{best.last!r} in others: give all as many steps, and the same calls in the same order"
+            )
+        self._came_through(call, came, best.number)
 
     def _take_model(self, arrays: Sequence[Array], best: Word) -> None:
-        assert self.member is not None
         if not arrays:
-            self.member.notice(
-                "nobody-enters", "the others train in a loop that a process cannot enter, for nobody knows where its model is",
-                "train in a function with @hvd.elastic.run and a state, or by fit with BroadcastGlobalVariablesCallback",
-            )  # fmt: skip
-            self.member.leave()
+            self._cannot_enter()
         self.shared.put(arrays)
         self._calls, self._came_in, self._before, self._weight = best.calls, best.number, best.before, 0
+        self._has_trained, self._is_late, self._was_let_in, self.was_given = True, False, True, True
+        model = next((one for one in self._now() if one.kind == MODEL), None)
+        if model is not None and not best.is_at(MODEL):  # and its gradients will be of this model
+            self._weight = 1
+            model.end(None)
 
-    def _came_through(self, kind: str, result: Any, number: int) -> Any:
+    def _what_was_before(self) -> dict[str, Any]:
+        return {
+            "enters": bool(self.shared.take()), "gave": self._earlier.told(), "is whole": self._earlier.is_whole
+        }  # fmt: skip
+
+    def _hear_what_was_before(self, told: dict[str, Any], best: Word) -> None:
+        """The others go on without this process until it has made those calls, or its first gradients where they have."""
+        assert self.member is not None
+        waits = 0.0
+        if best.trains:
+            if not told["enters"]:
+                self._cannot_enter()
+            self._is_late, self._follows = True, False
+            self._calls, self._came_in = (
+                1,
+                -1 - random.getrandbits(31),
+            )  # with whoever begins after them it is not alike
+        elif told["is whole"]:
+            self._follows = True
+            self._calls, self._came_in, self._before = best.calls, best.number, best.before
+        elif self._asked < ASKS_MAX:
+            waits, self._asked = ASK_SECONDS * 2**self._asked, self._asked + 1
+        else:
+            self._cannot_enter()
+        if not waits:
+            self._earlier.hear(told["gave"], told["is whole"])
+        self._step_out()
+        self.member.leaving.wait(waits)
+
+    def _cannot_enter(self) -> NoReturn:
+        assert self.member is not None
+        self.member.notice(
+            "nobody-enters", "the others train in a loop that a process cannot enter, for nobody knows where its model is",
+            "train in a function with @hvd.elastic.run and a state, or by fit with BroadcastGlobalVariablesCallback, or in a "
+            "session with BroadcastGlobalVariablesHook",
+        )  # fmt: skip
+        self.member.leave()
+
+    def _came_through(self, call: Call, result: Any, number: int) -> None:
         self._calls, self._came_in, self._before = self._calls + 1, number, self._came_in
-        self._result, self._weight = result, 1
-        if kind == GRADIENTS:
-            self._steps += 1
+        self._result, self._last, self._weight = result, call.name, 1
+        if call.kind == GRADIENTS:
+            self._steps, self._own = self._steps + 1, self._own + 1
             if self.member is not None:
                 self.member.trained(self._steps)
-        return result
-
-    # ------------------------------------------------------------------------------------------------ rings
-
-    def _enter(self) -> Ring:
-        if self.member is None:
-            return ALONE
-        if self._ring is None:
-            self._generation = self.member.generation(self._generation.number, self._trouble)
-            self._trouble = ""
-            self._ring = self.member.ring(self._generation)
-        if not self.resets and self._others:
-            raise LostError("another ring begins")
-        return self._ring
-
-    @property
-    def _others(self) -> set[str]:
-        """Addresses that are either in this ring or in the newest view."""
-        if self.member is None or self.member.view.epoch <= self._generation.number:
-            return set()
-        return {one.address for one in self.member.view.workers} ^ self._members
-
-    @property
-    def _members(self) -> set[str]:
-        return {f"{host}:{port}" for host, port in self._generation.addresses}
-
-    def _look(self) -> None:
-        """Another view has come. Within `elastic.run` who comes waits for the next `check`; nobody waits for who is gone."""
-        ring, others = self._ring, self._others
-        if ring is not None and (others & self._members or (others and not self.resets)):
-            ring.give_up()
-
-    def _leave(self, trouble: str) -> None:
-        self._trouble = self._trouble or trouble
-        if self._ring is not None:
-            ring, self._ring = self._ring, None
-            ring.leave()
+        if call.kind == MODEL and any(one.kind == GRADIENTS for one in self._now()):
+            self._weight, self.was_given = 0, True
+        if call.kind == REST:
+            self._apart, self._was_let_in = False, False  # all are at one place again
+        if call.kind in OF_TRAINING:
+            self._has_trained, self._is_late = True, False
+        elif not self._has_trained and not self.resets:
+            self._earlier.made(call.name, result)
+        call.end(result)
 
 
-def depart(member: Member) -> NoReturn:
-    """Ends the process where nothing can be raised, in a step of TensorFlow, as if its script had ended."""
-    member.finish(0)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def hand_object(ring: Ring, thing: Any, source: int) -> Any:
-    """What `source` has, to all; see `things`."""
-    said = encoded(thing) if ring.rank == source else b""
-    length = int(ring.gather(str(len(said)).encode())[source])
-    buffer = np.frombuffer(bytearray(said), np.uint8) if ring.rank == source else np.empty(length, np.uint8)
-    ring.hand_on(buffer, source)
-    return thing if ring.rank == source else decoded(buffer.tobytes())
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 WORLD = World()
 
 __all__ = [
-    "GRADIENTS",
-    "WORLD",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "LeaveError",
-    "World",
-    "depart",
+    "GRADIENTS", "WORLD", "HorovodInternalError", "HostsUpdatedInterrupt", "LeaveError", "Shared", "World", "depart",
     "hand_object",
-]
+]  # fmt: skip

@@ -85,12 +85,6 @@ def trained(model: Any) -> list[Any]:
     return [unwrapped(one) for one in model.trainable_variables]
 
 
-def rate_of(optimizer: Any) -> Any:
-    """The variable of its learning rate; None: a schedule gives it."""
-    rate = unwrapped(getattr(optimizer, "learning_rate", None))
-    return rate if isinstance(rate, tf.Variable) and has_handle(rate) else None
-
-
 def gradients_of(
     original: Callable[..., Any], args: Sequence[Any], words: Mapping[str, Any]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:

@@ -54,4 +54,9 @@ def test_a_script_that_is_not_elastic_goes_on_too_and_who_comes_has_the_model(be
     assert hurry(job) == 0, job.output  # each ends by itself, and nobody waits for who has ended
     check(job)
     known = lines(job, "steps")
+    given = lines(job, "before")
+    assert (
+        len(given) == 4 and len({tuple(rows[0]) for rows in given.values()}) == 1
+    )  # who comes has what the others were given
+    assert len({row[2] for rows in known.values() for row in rows}) > 8  # rates rise, and all have the same
     assert len(known) == 4 and {row[3] for rows in known.values() for row in rows} == {"2", "3"}

@@ -167,6 +167,12 @@ class Members:
         """Whether anybody has made a step, now or in the time of an AIMaster before this one."""
         return bool(self.trained) or self.highest_step > 0
 
+    @property
+    def are_training(self) -> bool:
+        """Whether one that is there has made a step, or may have: some are still to come back to this AIMaster. Not where a run
+        is resumed."""
+        return any(one.began is not None for one in self.trainers().values()) or bool(self.missing_trainers())
+
     def missing_trainers(self) -> list[str]:
         """Those that took part when the last AIMaster died, and have not registered with this one."""
         roles = (pb.CHIEF, pb.WORKER)

@@ -157,7 +157,7 @@ class Admission:
             has_evaluator=job.spec.evaluator, tracked=tracked(job.catalogue.variables, job.cluster.marked),
             catalogues=job.catalogues.told(job.cluster.generation) if member.is_trainer else (),
             ring_secret=job.ring_secret if job.spec.sums and member.is_trainer else b"",
-            begins_with=0 if job.members.has_trained else sum(len(job.members.wanted(one)) for one in (pb.CHIEF, pb.WORKER)),
+            begins_with=0 if job.members.are_training else sum(len(job.members.wanted(one)) for one in (pb.CHIEF, pb.WORKER)),
         )  # fmt: skip
 
     def _settings(self) -> pb.AgentSettings:

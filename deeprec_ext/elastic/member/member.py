@@ -76,7 +76,7 @@ class Member:
         self.restored = b""
         """Position of the data ledger of a backup that the state was restored from; empty: it was not."""
         self.begins_with = 0
-        """Trainers that the job begins with; 0: it has made steps already."""
+        """Trainers that the job begins with, or is resumed with; 0: they make steps already."""
         self._noticed: dict[str, pb.Notice] = {}
         self._why = ""  # it is to leave
         self._weight = 0.0  # of all that this member has given

@@ -36,7 +36,7 @@ from deeprec_ext.errors import RefusedError
 from deeprec_ext.hooks.rates import scaled
 from deeprec_ext.keras import ownership
 from deeprec_ext.keras.in_step.home import Home
-from deeprec_ext.keras.optimizers import optimizers
+from deeprec_ext.keras.optimizers import optimizers, rate_of
 from deeprec_ext.keras.windows import written_by
 from deeprec_ext.tf_private import keras_classes
 from deeprec_ext.tf_private.wrapping import wrap
@@ -547,7 +547,7 @@ class InStep:
         return [*statistics, *self._rates(model)]
 
     def _rates(self, model: Any) -> list[Any]:
-        found = [one for optimizer in optimizers(model) if (one := self.generation.rate_of(optimizer)) is not None]
+        found = [one for optimizer in optimizers(model) if (one := rate_of(optimizer)) is not None]
         return list({ownership.key(one): one for one in found}.values())
 
     def _refused(self, course: Course) -> RefusedError:

@@ -122,7 +122,9 @@ def loop():
 
 
 def plain():
-    """As docs/keras.rst has it, without `elastic.run`."""
+    """As docs/keras.rst has it, without `elastic.run`; and with what Horovod's example of ImageNet does before and in `fit`."""
+    append("before", int(hvd.broadcast(os.getpid(), 0, name="resume_from_epoch")), hvd.broadcast_object("a", 0))
+    rate = RATE * hvd.size()
     model.compile(hvd.DistributedOptimizer(optimizer), loss="mse", metrics=["mae"])
     see = tf.keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: note())
 
@@ -132,7 +134,10 @@ def plain():
 
     model.fit(
         x, y, batch_size=32, epochs=arguments.steps // 8, verbose=0,
-        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback(), see, Stop()],
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.LearningRateWarmupCallback(initial_lr=rate, warmup_epochs=100, steps_per_epoch=8), see, Stop(),
+        ],
     )  # fmt: skip
 
 

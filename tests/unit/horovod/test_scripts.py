@@ -8,9 +8,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import deeprec_ext.horovod as hvd  # noqa: E402
-from deeprec_ext.errors import RefusedError  # noqa: E402
+from deeprec_ext.errors import RefusedError, UsageError  # noqa: E402
 from deeprec_ext.horovod import reducing  # noqa: E402
+from deeprec_ext.horovod.rings import ALONE, Shared  # noqa: E402
 from deeprec_ext.horovod.world import WORLD  # noqa: E402
+from deeprec_ext.keras.optimizers import settings_of  # noqa: E402
 from tests.unit.allreduce.members import all_of  # noqa: E402
 from tests.unit.allreduce.test_ring import ring_of  # noqa: E402
 
@@ -125,6 +127,100 @@ def test_what_is_saved_loads_with_and_without_it(tmp_path):
     loaded = hvd.load_model(tmp_path / "model.keras")
     assert type(plain.optimizer) is tf.keras.optimizers.Adam and type(loaded.optimizer) is not tf.keras.optimizers.Adam
     assert int(loaded.optimizer.iterations.numpy()) == 1
+
+
+class Given:
+    """A process that is given a model in the midst of a step, and whose steps are led by another."""
+
+    def __init__(self, monkeypatch, variables, rate):
+        self.kinds, self.variables, self.rate = [], variables, rate
+        monkeypatch.setattr(type(WORLD), "is_alone", False)
+        monkeypatch.setattr(WORLD, "call", self.call)
+        monkeypatch.setattr(WORLD, "was_given", False)
+        monkeypatch.setattr(type(WORLD), "led", [rate])
+
+    def call(self, kind, work, like="", says=(), gathers=False):
+        self.kinds.append(f"{kind} {like}")
+        for one in self.variables:
+            one.assign(tf.ones_like(one))
+        WORLD.was_given = bool(self.variables)
+        return work(ALONE, 1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_tape_is_given_an_optimizer_has_in_the_same_step(monkeypatch, compiled):
+    def moved(optimizer, given):
+        weight = tf.Variable([2.0])
+        optimizer.build([weight])
+        slots = [one for one in map(reducing.raw, optimizer.variables) if one.shape == (1,)]
+        assert len(slots) == 2
+
+        def step():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(weight * 3)
+            if given:
+                tape = hvd.DistributedGradientTape(tape)
+            optimizer.apply_gradients(zip(tape.gradient(loss, [weight]), [weight]))
+
+        if given:
+            monkeypatch.setattr(WORLD, "shared", Shared())
+            WORLD.shared.variables = lambda: slots
+            WORLD.shared.settings = lambda: settings_of(optimizer)
+            Given(monkeypatch, slots, 0.5)
+        else:
+            for one in slots:
+                one.assign(tf.ones_like(one))
+        (tf.function(step) if compiled else step)()
+        return [weight.numpy()[0], *(one.numpy()[0] for one in slots)]
+
+    assert moved(tf.keras.optimizers.Adam(0.1), True) == moved(tf.keras.optimizers.Adam(0.5), False)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_what_callbacks_set_is_what_the_one_that_leads_has_set(monkeypatch, eagerly):
+    def moved(optimizer):
+        model = model_of(optimizer)
+        model.set_weights([np.ones((3, 1)), np.ones(1)])
+        model.compile(optimizer, "mse", run_eagerly=eagerly, jit_compile=False)
+        model.fit(X, X.sum(1), batch_size=8, epochs=1, shuffle=False, verbose=0)
+        return [one.tolist() for one in model.get_weights()], float(np.asarray(optimizer.learning_rate))
+
+    plain = moved(tf.keras.optimizers.SGD(0.25))
+    Given(monkeypatch, [], 0.25)
+    assert moved(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))) == plain
+
+
+def test_an_optimizer_has_all_of_its_variables_before_it_is_given_others(monkeypatch):
+    optimizer, weight = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.1)), tf.Variable([2.0])
+    counts = []
+    given = Given(monkeypatch, [], 0.1)
+    monkeypatch.setattr(WORLD, "call", lambda *args, **words: (
+        counts.append(len(list(optimizer.variables))), given.call(*args, **words))[1])  # fmt: skip
+    optimizer.apply_gradients([(tf.constant([1.0]), weight)])
+    assert counts == [len(list(optimizer.variables))]
+
+
+def test_calls_of_a_graph_are_told_apart_by_their_place_in_it(monkeypatch):
+    given = Given(monkeypatch, [], 0.1)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        one, other = hvd.allreduce(tf.constant(1.0)), hvd.allreduce(tf.constant(2.0))
+        assert session.run([other, one]) == [2.0, 1.0]
+    assert sorted(kind.split()[1] for kind in given.kinds) == ["000001", "000002"]
+
+
+def test_a_session_begins_with_the_variables_of_the_others(monkeypatch):
+    monkeypatch.setattr(WORLD, "shared", Shared())
+    with tf.Graph().as_default():
+        variable = tf.compat.v1.get_variable("v", [2], initializer=tf.compat.v1.zeros_initializer())
+        tf.compat.v1.train.get_or_create_global_step()
+        hook = hvd.BroadcastGlobalVariablesHook(0)
+        with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+            taken = WORLD.shared.take()
+            assert sorted(one.shape for one in taken) == [(), (2,)]
+            WORLD.shared.put([one + 3 for one in taken])
+            assert session.run(variable).tolist() == [3.0, 3.0]
+            with pytest.raises(UsageError, match="2 variables, not the 1"):
+                WORLD.shared.put(taken[:1])
 
 
 def test_local_gradients_are_divided_and_left_out():

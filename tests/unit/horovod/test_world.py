@@ -29,20 +29,34 @@ class Member:
         self.identity, self.leaving = SimpleNamespace(name=name), threading.Event()
         self.steps: list[int] = []
         self.notices: list[str] = []
+        self.paused = False
         self.world = World()
         self.world.member, self.world.initialised = self, True  # type: ignore[assignment]
         self.told.watch(self.world._look)
 
     @property
     def view(self) -> pb.View:
-        there = self._coordinator._members.items()
+        there = list(self._coordinator._members.items())
         return pb.View(
             epoch=self._coordinator._number,
             workers=[pb.WorkerMember(name=name, address=f"127.0.0.1:{port}") for name, port in there],
         )
 
     def generation(self, number: int, trouble: str = "") -> Any:
+        if self.paused:
+            self.paused = False
+            self._say(here=True)
         return self.told.after(number, trouble)
+
+    def pause(self) -> None:
+        self.paused = True
+        self._say(here=False)
+
+    def _say(self, *, here: bool) -> None:
+        with self._coordinator._changed:
+            there = {name: port for name, port in self._coordinator._members.items() if name != self.name}
+            there.update({self.name: self.port} if here else {})
+            self._coordinator.announce(dict(sorted(there.items())))
 
     def ring(self, of: Any) -> Ring:
         wait = Waiting(lambda: self.told.over(of.number), DEADLINE, "a ring")
@@ -147,6 +161,22 @@ def test_outside_of_elastic_run_a_call_is_made_again_with_those_who_are_there(co
     assert a.steps == [1, 2]
 
 
+def test_who_comes_to_a_call_before_its_first_step_does_not_enter_a_loop_whose_model_nobody_knows(coordinator):
+    a, b = members(coordinator, "ab")
+    announce(coordinator, a)
+    add(a.world, 1)
+    announce(coordinator, a, b)
+
+    def comes() -> float:
+        with pytest.raises(LeaveError):
+            before(b.world, "epoch", 1)
+        announce(coordinator, a)
+        return 0.0
+
+    assert all_of([lambda: add(a.world, 1), comes]) == [1.0, 0.0]
+    assert b.notices == ["nobody-enters"]
+
+
 def test_who_had_come_through_a_call_gives_its_result_to_who_had_not(coordinator):
     a, b = members(coordinator, "ab")
     announce(coordinator, a, b)
@@ -181,6 +211,186 @@ def test_a_newcomer_is_given_the_model_and_its_first_gradients_do_not_count(coor
     assert c.world.shared.value.tolist() == [1.0] * 3  # type: ignore[attr-defined]
     assert all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)]) == [3.0] * 3
     assert c.world.call("metrics", lambda ring, weight: ring.size) == 1  # the others are at another place of the script
+
+
+def led(world: World, rate: float) -> list[float]:
+    return world.call(GRADIENTS, lambda ring, weight: list(world.led), says=[rate])
+
+
+def test_all_take_the_rate_of_who_has_made_most_steps_and_no_newcomers(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one in (a, b, c):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, b, c)
+    assert all_of([lambda: led(b.world, 0.1), lambda: led(c.world, 0.2)]) == [[0.1]] * 2, "of as many steps the first's"
+    announce(coordinator, a, b, c)  # which is rank 0 now
+    for _ in range(2):
+        rates = zip((a, b, c), (0.7, 1 / 3, 0.5))
+        assert all_of([lambda one=one, rate=rate: led(one.world, rate) for one, rate in rates]) == [[1 / 3]] * 3
+
+
+def before(world: World, kind: str, mine: int) -> int:
+    return world.call(kind, lambda ring, weight: hand_object(ring, mine, 0))
+
+
+def test_who_comes_while_the_others_train_gets_what_calls_before_their_first_step_gave(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one, value in ((a, 1.0), (b, 1.0), (c, 7.0)):
+        one.world.shared = Weights(value)  # type: ignore[assignment]
+    announce(coordinator, a, b)
+
+    def begins(one: Member, mine: int) -> list[int]:
+        return [before(one.world, kind, mine) for kind in ("epoch", "seed")]
+
+    assert all_of([lambda: begins(a, 3), lambda: begins(b, 4)]) == [[3, 3]] * 2
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b)])
+    announce(coordinator, a, b, c)
+    goes_on = threading.Event()
+
+    def comes() -> list[float]:
+        assert begins(c, 5) == [3, 3]
+        assert before(c.world, "another", 5) == 5, "nobody else has made it"
+        assert not [one for one in c.view.workers if one.name == "c"], "nobody waits for it while it builds its model"
+        goes_on.set()
+        assert add(c.world, 100) == 2.0 and c.world.shared.value.tolist() == [1.0] * 3  # type: ignore[attr-defined]
+        return [add(c.world, 100)]
+
+    def trains(one: Member) -> list[float]:
+        found = []
+        while not found or found[-1] < 100:
+            found.append(add(one.world, 1))
+        return found[-1:]
+
+    assert all_of([lambda: trains(a), lambda: trains(b), comes]) == [[102.0]] * 3
+    assert goes_on.is_set()
+
+
+def test_who_is_late_for_the_first_of_the_calls_before_a_step_makes_the_rest_with_the_others(coordinator):
+    a, b = members(coordinator, "ab")
+    for one, value in ((a, 1.0), (b, 7.0)):
+        one.world.shared = Weights(value)  # type: ignore[assignment]
+    announce(coordinator, a)
+    assert before(a.world, "epoch", 3) == 3
+    announce(coordinator, a, b)
+
+    def goes_on() -> float:
+        assert before(a.world, "seed", 3) == 3
+        found = 0.0
+        while found < 100:
+            found = add(a.world, 1)
+        return found
+
+    def comes() -> float:
+        assert before(b.world, "epoch", 4) == 3 == before(b.world, "seed", 4)
+        found = 0.0
+        while found < 100:
+            found = add(b.world, 100)
+        return found
+
+    assert all_of([goes_on, comes]) == [101.0] * 2
+
+
+def test_fits_that_end_together_begin_the_next_together_however_long_it_takes(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one in (a, b, c):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, a, b)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b)])
+    announce(coordinator, a, b, c)  # and from here on averages of metrics are each process's own
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)])
+    all_of([one.world.rest for one in (a, b, c)])
+    assert not any(one.paused for one in (a, b, c))
+    score = [lambda one=one: add(one.world, 1, "score") for one in (a, b, c)]
+    assert all_of(score) == [3.0] * 3, "all are at one place again"
+    assert all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)]) == [3.0] * 3
+
+
+def test_whose_fit_ends_before_the_others_is_not_waited_for(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one in (a, b, c):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, a, b, c)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)])
+    assert all_of([a.world.rest, lambda: add(b.world, 1), lambda: add(c.world, 1)]) == [None, 2.0, 2.0]
+    assert a.paused and add(a.world, 1, "score") == 1.0
+    assert all_of([lambda one=one: add(one.world, 1) for one in (b, c)]) == [2.0] * 2
+    b.leaving.set()
+    b.world.rest()  # the script goes on to its end
+
+
+def test_those_whose_fits_end_before_a_newcomers_are_not_waited_for_and_do_not_wait(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one in (a, b, c):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, a, b, c)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b, c)])
+    assert all_of([a.world.rest, b.world.rest, lambda: add(c.world, 1)]) == [None, None, 1.0]
+    assert a.paused and b.paused and add(c.world, 1) == 1.0
+
+
+def test_the_model_is_handed_by_all_though_one_has_come_in_between(coordinator):
+    a, b, c = members(coordinator, "abc")
+    for one, value in ((a, 1.0), (b, 5.0), (c, 7.0)):
+        one.world.shared = Weights(value)  # type: ignore[assignment]
+    announce(coordinator, a, b)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b)])
+    announce(coordinator, a, b, c)
+
+    def goes_on(one: Member) -> float:
+        one.world.hand_model(0)
+        return add(one.world, 1)
+
+    def comes() -> float:
+        found = add(c.world, 100)  # of another model
+        c.world.hand_model(0)  # has it
+        return found
+
+    assert all_of([lambda: goes_on(a), lambda: goes_on(b), comes]) == [2.0] * 3
+    assert [one.world.shared.value[0] for one in (a, b, c)] == [1.0] * 3  # type: ignore[attr-defined]
+
+
+def test_who_hears_that_others_are_apart_makes_its_other_calls_alone(coordinator):
+    a, b = members(coordinator, "ab")
+    for one in (a, b):
+        one.world.shared = Weights(1.0)  # type: ignore[assignment]
+    announce(coordinator, a, b)
+    all_of([lambda one=one: add(one.world, 1) for one in (a, b)])
+    a.world._apart = True  # as where the ring breaks when a newcomer has the model: one knows it, another does not
+
+    def ends_an_epoch() -> float:
+        assert add(b.world, 5, "metrics") == 5.0
+        return add(b.world, 5)
+
+    assert all_of([lambda: add(a.world, 1), ends_an_epoch]) == [6.0] * 2
+
+
+def test_calls_of_one_run_of_a_graph_find_each_other_in_whatever_order_they_come(coordinator):
+    a, b = members(coordinator, "ab")
+    announce(coordinator, a, b)
+    made: list[str] = []
+
+    def call(one: Member, name: str, number: float) -> float:
+        def work(ring: Ring, weight: int) -> float:
+            buffer = np.array([number])
+            ring.sum(buffer)
+            made.append(name)
+            return float(buffer[0])
+
+        return one.world.call("allreduce", work, name, gathers=True)
+
+    def run(one: Member, names: str, times: int) -> list[tuple[str, float]]:
+        def first() -> float:
+            return call(one, names[0], ord(names[0]) * times)
+
+        def second() -> float:
+            time.sleep(0.1)  # its thread comes later, while the first is under way
+            return call(one, names[1], ord(names[1]) * times)
+
+        return sorted(zip(names, all_of([first, second])))
+
+    expected = [(name, ord(name) * 11.0) for name in "xy"]
+    assert all_of([lambda: run(a, "xy", 1), lambda: run(b, "yx", 10)]) == [expected] * 2
+    assert sorted(made) == ["x", "x", "y", "y"]
 
 
 def test_nobody_enters_a_loop_whose_model_nobody_knows(coordinator):

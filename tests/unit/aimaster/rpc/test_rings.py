@@ -280,3 +280,20 @@ def test_who_registers_hears_with_how_many_the_job_begins(tmp_path):
         assert it.agent(ONE).begins_with == 3
 
     play(tmp_path, scenario, workers=2)
+
+
+def test_where_a_run_is_resumed_all_hear_it_too_until_one_of_them_makes_steps(tmp_path):
+    async def scenario(it: World) -> None:
+        members = it.master.job.members
+        members.reached(150, members.trainers()[ONE])  # by the processes before
+        assert members.has_trained and not members.are_training
+        for count, who in ((2, ONE), (0, CHIEF)):
+            if not count:
+                await it.agent(ONE).say(heartbeat=pb.Heartbeat(step=151, training=True))
+                await it.until(lambda: members.are_training)
+            before = it.agent(who)
+            await it.backend.kill(who)
+            await it.until(lambda who=who, before=before: it.agent(who) is not before and it.agent(who).registered)
+            assert it.agent(who).begins_with == count
+
+    play(tmp_path, scenario, mute=(CHIEF, ONE))
