@@ -50,14 +50,27 @@ class Kubelet:
         self.agents: dict[str, FakeAgent] = {}
         self.everybody: dict[str, FakeAgent] = {}
         self.patient = False  # a pod that is deleted runs on until its process ends
+        self.late: set[str] = set()  # whose process starts once there are views
         self._declaring: asyncio.Task[None] | None = None
+        self._starting: list[asyncio.Task[None]] = []
+
+    def _start(self, name: str) -> None:
+        self.agents[name] = self.everybody[name] = FakeAgent(self._it, name)  # type: ignore[arg-type]
+
+    async def _start_late(self, name: str) -> None:
+        while "chief-0" not in self.agents or not self.agents["chief-0"].view.workers:
+            await asyncio.sleep(0.01)
+        self._start(name)
 
     async def run(self) -> None:
         async for kind, pod in self._it.api.watch(PODS, "team", "0"):
             name, where = pod["metadata"]["name"], pod["metadata"]["name"].partition("-")[2]
             if kind == "ADDED":
                 self._it.api.run(name, container=f"{pod['metadata']['uid']}/0")
-                self.agents[where] = self.everybody[where] = FakeAgent(self._it, where)  # type: ignore[arg-type]
+                if where in self.late:
+                    self._starting.append(asyncio.ensure_future(self._start_late(where)))
+                else:
+                    self._start(where)
                 if where == "chief-0" and self._it.autoscaled and not self._it.silent:
                     self._declaring = asyncio.ensure_future(declare(self._it, self._it.model))
             elif kind == "DELETED" or (pod["metadata"].get("deletionTimestamp") and not self.patient):
