@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from deeprec_ext.aimaster.core.records import AWAY
 from deeprec_ext.aimaster.store.resuming import begins, has_begun
 from deeprec_ext.cli.fitting import Column, Fitted
 from deeprec_ext.cli.table import notice_line
@@ -94,7 +95,8 @@ def failure_line(one: Mapping[str, Any]) -> str:
     text = f"{one.get('role', '?')}-{one.get('id', '?')} {one.get('cause', 'failed')}"
     noticed, recovered = one.get("detected_seconds"), one.get("recovered_seconds")
     text += f": noticed after {format_seconds(noticed)}" if noticed is not None else ""
-    text += f", recovered after {format_seconds(recovered)}" if recovered is not None else ", not recovered"
+    how = AWAY if one.get("recovered_by") == AWAY else "recovered"
+    text += f", {how} after {format_seconds(recovered)}" if recovered is not None else ", not recovered"
     return printable(text + (f", {one['steps_lost']} steps lost" if one.get("steps_lost") else ""))
 
 

@@ -81,6 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(f"--limit: {error}") from None
     plan = _plan(arguments)
+    if not plan.limits.slots:
+        raise UsageError(
+            "estimate: a job without PS declares no model; what it would begin with, by jobs of its script, says "
+            "deeprec-ext run --strategy allreduce --autoscale --dry-run"
+        )
     try:
         declaration = asyncio.run(declared(plan, limit_seconds, tell_waiting))
     except KeyboardInterrupt:

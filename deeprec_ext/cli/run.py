@@ -104,7 +104,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     words = arguments.script[1:] if arguments.script[:1] == ["--"] else arguments.script
     if arguments.resume and arguments.workdir is not None and not words:
         raise UsageError(f"--resume: {_whole_command(check_directory(arguments.workdir, resume=True))}")
-    others = flags_said(arguments, OTHERS)
+    others, sized = flags_said(arguments, OTHERS), not (arguments.ps is None and arguments.workers is None)
     layout = choose(facts_of_command(words), resolve_command(words), layout_called(others.get("layout", "auto")))
     events = load_events(arguments.events) if arguments.events else ()
     if others.get("strategy") == "allreduce":
@@ -127,7 +127,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     script, label = label or script_name(words, Path.cwd()), label or job_label(words)
     history = history_place(arguments.history, arguments.history_certs)
     start = None
-    if arguments.autoscale and arguments.ps is None and arguments.workers is None and not arguments.resume:
+    if arguments.autoscale and not sized and not arguments.resume:
         start = estimate(
             history,
             script,

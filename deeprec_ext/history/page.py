@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from deeprec_ext.autoscaler.history.history import Finished
-from deeprec_ext.autoscaler.model.formula import NAMES
+from deeprec_ext.autoscaler.model import formula, synchronous
 from deeprec_ext.gazer.report.document import (
     SCALING,
     TRAINER,
@@ -169,7 +169,13 @@ def _sizes(job: Finished) -> Block:
          _held(one.size.worker_cpu, one.size.worker_memory_bytes))
         for one in in_order(job)
     ]  # fmt: skip
-    return Table(columns, rows, frozenset({0, 1, 2, 4, 5}), "Undisturbed time only: medians over it.")
+    note = "Undisturbed time only: medians over it."
+    if job.sums:
+        kept = [at for at, title in enumerate(columns) if "PS" not in title]
+        return Table(
+            [columns[at] for at in kept], [[row[at] for at in kept] for row in rows], frozenset({0, 1, 3}), note
+        )
+    return Table(columns, rows, frozenset({0, 1, 2, 4, 5}), note)
 
 
 def _held(cores: float, memory: int) -> str:
@@ -188,24 +194,27 @@ def _waste(job: Finished) -> Block:
     of_cpu = nothing if cpu is None else f"{percent(cpu)} idle of {core_hours(use.cpu_held_core_seconds)}"
     of_memory = nothing if memory is None else f"{percent(memory)} idle of {byte_hours(use.memory_held_byte_seconds)}"
     return Facts([
-        ("processes", f"{use.process_seconds / 3600:.3g} hours of PS and trainers"),
+        ("processes", f"{use.process_seconds / 3600:.3g} hours of {'trainers' if job.sums else 'PS and trainers'}"),
         ("CPU", core_hours(use.cpu_core_seconds) + " used"),
         ("of the requested CPU", of_cpu),
         ("memory", byte_hours(use.memory_byte_seconds) + " used"),
         ("of the requested memory", of_memory),
-        ("highest memory", f"{highest[0]} of a PS, {highest[1]} of a trainer"),
+        ("highest memory", f"{highest[0]} of a PS, " * (not job.sums) + f"{highest[1]} of a trainer"),
     ])  # fmt: skip
 
 
 def _model(job: Finished) -> Block:
-    model, fitted = job.model, job.fitted
+    model, fitted, names = job.model, job.fitted, formula.NAMES
     rows = [
         ("tables", format_bytes(model.table_bytes)), ("dense variables", format_bytes(model.dense_bytes)),
         ("batch", number(model.batch_size)), ("look-ups per step", number(model.lookups_per_step)),
         ("largest slot", format_bytes(model.largest_slot_bytes)),
     ]  # fmt: skip
-    if len(fitted.coefficients) == len(NAMES):
-        known = ", ".join(f"{name} {value:.3g}" for name, value in zip(NAMES, fitted.coefficients) if value)
+    if job.sums:
+        names = synchronous.NAMES
+        rows = [("strategy", "in step, without PS"), ("records of a step", number(model.batch_size))]
+    if len(fitted.coefficients) == len(names):
+        known = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, fitted.coefficients) if value)
         error = "not measured" if fitted.mape_holdout is None else f"{fitted.mape_holdout:.0%}"
         rows += [("throughput model", known), ("its error at sizes it was not shown", error)]
     else:

@@ -29,9 +29,11 @@ def sizes(job: Finished) -> str:
 
 
 def short_sizes(job: Finished) -> str:
-    """The same as `1+0 → 2+3`."""
-    shown = list(dict.fromkeys(f"{window.size.ps}+{window.size.workers}" for window in in_order(job)))
-    return " → ".join([shown[0], "…", shown[-1]] if len(shown) > 2 else shown) or NOT_KNOWN
+    """The same as `1+0 → 2+3`; of a job without PS `in step 0 → 3`."""
+    ps = "" if job.sums else "{}+"
+    shown = list(dict.fromkeys(f"{ps.format(window.size.ps)}{window.size.workers}" for window in in_order(job)))
+    told = " → ".join([shown[0], "…", shown[-1]] if len(shown) > 2 else shown)
+    return f"in step {told}" if told and job.sums else told or NOT_KNOWN
 
 
 def idle_share(idle: float, held: float) -> float | None:

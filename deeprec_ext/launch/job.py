@@ -36,7 +36,7 @@ from deeprec_ext.launch.records.story import write_report
 from deeprec_ext.launch.records.summary import begins_at, merge_summary, read_stored
 from deeprec_ext.launch.resources import Requests
 from deeprec_ext.launch.roles.guard import Guard
-from deeprec_ext.launch.roles.isolation import open_network, remove_socket, socket_for
+from deeprec_ext.launch.roles.isolation import IN_STEP, open_network, remove_socket, socket_for
 from deeprec_ext.launch.roles.local import LocalRunner
 from deeprec_ext.launch.roles.registry import RUNNERS
 from deeprec_ext.launch.roles.runner import Command, JobOutline
@@ -59,6 +59,8 @@ NETWORK = (
     "network: TensorFlow's ports are open to whoever reaches the nodes of the job, who can read through them what its user can "
     "read; the AIMaster's is not (mutual TLS)"
 )
+
+NETWORK_IN_STEP = f"network: {IN_STEP}, and what they send is not encrypted; the AIMaster's is (mutual TLS)"
 
 CHIEF = "chief-0"
 
@@ -115,7 +117,7 @@ class Job:
         about = JobOutline(plan.job, plan.directory.path, plan.requests, plan.backend_arguments)
         self._runner = RUNNERS[plan.backend](about, self._guard)
         isolate = "off" if self._runner.elsewhere else plan.isolate
-        self._network, self._namespace = open_network(isolate, plan.aimaster_port)
+        self._network, self._namespace = open_network(isolate, plan.aimaster_port, sums=not plan.limits.slots)
         self._socket: Path | None = None
         self._aimaster = ""
         if self._namespace is not None:
@@ -156,7 +158,8 @@ class Job:
             self._display.say(f"what the script prints: {log}; of all roles: deeprec-ext logs {directory} --follow")
             for line in plan.grown:
                 self._display.say(f"limits: {line}")
-            self._display.say(NETWORK if self._runner.elsewhere else self._network.line)
+            elsewhere = NETWORK if plan.limits.slots else NETWORK_IN_STEP
+            self._display.say(elsewhere if self._runner.elsewhere else self._network.line)
             if (open_ := opening(plan.directory.path)) is not None:
                 self._display.say(f"warning: run directory: {open_.line}; {open_.remedy}")
             rpc.add_LauncherServicer_to_server(LauncherService(self._pods), server)
@@ -387,11 +390,11 @@ class Job:
 
     def _remember(self, outcome: Outcome) -> None:
         plan = self._plan
-        if plan.history is not None and plan.limits.slots:  # what jobs without PS needed teaches others nothing yet
+        if plan.history is not None:
             kept = remember(
                 plan.history, plan.directory.path, script=plan.script, status=outcome.status, seconds=self._seconds(),
                 requests=plan.requests, backups=plan.values.peer_backup != "off", name=plan.job,
-                autoscaled=plan.values.autoscale,
+                autoscaled=plan.values.autoscale, local_batch=plan.values.step_batch == "each",
             )  # fmt: skip
             if not kept and plan.values.autoscale:
                 _log.warning("this job is not remembered: %s", NOTHING_TO_TEACH)

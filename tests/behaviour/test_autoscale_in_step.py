@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,17 @@ def test_a_job_whose_step_is_the_sum_comes_back_from_a_worker_more(begin: Callab
     job.until(lambda: stays(job, 0), "a size that is kept", every=1.0)
     assert [workers for workers, _ in changes(job)] in ([], [1, 0])
     check_record(job)
+
+
+@pytest.mark.long
+def test_a_job_whose_script_is_known_begins_with_the_size_that_was_good(begin: Callable[..., RealJob], tmp_path: Path):
+    """The first one had its workers by hand, for half a minute."""
+    flags = ("--strategy", "allreduce", "--history", str(tmp_path / "history.db"))
+    first = begin(*flags, "--workers", "2", command=(*SUMMING, "--records", "4500"))
+    assert first.end() == 0
+    second = begin(*flags, "--autoscale", command=(*SUMMING, "--records", "600"))
+    second.until(lambda: second.events("decision"), "the first decision")
+    (start,) = second.events("decision")
+    assert start["workers"] == 2 and "the job starts with 2 workers: 1 job like it" in start["reason"]
+    second.until(lambda: second.roles_of("worker") == ["worker-0", "worker-1"], "its workers")
+    assert second.end() == 0

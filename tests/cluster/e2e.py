@@ -4,7 +4,9 @@ A node is started in this machine (`tests/cluster/tool/cluster`, full root). The
 `deeprec-ext scale`, PS 3→2 by `replicas`, then a PS pod is deleted by force, then the AIMaster's pod, then the operator
 is killed and started again. The job has to succeed with its AUC, and the data ledger has to balance. With `--strategy
 allreduce` it is a job without PS: workers go 1→2 by `deeprec-ext scale`, pods of a worker, of the AIMaster and of the chief are
-deleted by force, and workers go 2→1 by `replicas`. Pods see this machine's Python by host paths: no image is built.
+deleted by force, and workers go 2→1 by `replicas`. With `--autoscale`, of such a job, they come by decisions, as many as there
+may be, over the loss of the AIMaster's pod, and go by `replicas`. Pods see this machine's Python by host paths: no image is
+built.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ NAMESPACE, JOB = "e2e", "census"
 AUC_AT_LEAST, ACCURACY_AT_LEAST = 0.90, 0.8
 LIMIT_SECONDS = 300.0
 
+AUTOSCALED_RECORDS, MOST_WORKERS = 24_000, 2
+"""Each is 20 ms of sleep: a worker trains 50 a second, on any machine."""
+
 
 class Failed(Exception):
     """The message says what was not as it should be."""
@@ -59,15 +64,19 @@ def pod_spec(*directories: Path) -> Manifest:
     return spec
 
 
-def job(data: Path, steps: int, *, in_step: bool = False) -> Manifest:
-    script, options = ("allreduce_own_loop", []) if in_step else ("census_wide_deep", ["--model", "/data/model"])
+def job(data: Path, steps: int, *, in_step: bool = False, autoscale: bool = False) -> Manifest:
+    script, options = "examples/census_wide_deep/train.py", ["--steps", str(steps), "--model", "/data/model"]
+    if in_step:
+        script, options = "examples/allreduce_own_loop/train.py", ["--steps", str(steps)]
+    if autoscale:
+        script, options = "tests/behaviour/scripts/summing.py", ["--records", str(AUTOSCALED_RECORDS), "--batch", "6"]
 
     def template() -> Manifest:
         spec = pod_spec()
         (container,) = spec["containers"]
         container.update(
             name="tensorflow",
-            command=["python", str(ROOT / "examples" / script / "train.py"), "--steps", str(steps), *options],
+            command=["python", str(ROOT / script), *options],
             ports=[{"name": "tfjob-port", "containerPort": 2222}],
         )
         container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
@@ -80,11 +89,13 @@ def job(data: Path, steps: int, *, in_step: bool = False) -> Manifest:
 
     how = {"strategy": "allreduce"} if in_step else {"max-ps": "4"}
     given = {"enabled": "true", "max-workers": "3", "package": "image", **how}
+    given |= {"autoscale": "true", "max-workers": str(MOST_WORKERS)} if autoscale else {}
     return {
         "apiVersion": "kubeflow.org/v1", "kind": "TFJob",
         "metadata": {"name": JOB, "annotations": {f"aimaster.deeprec.io/{key}": value for key, value in given.items()}},
         "spec": {"tfReplicaSpecs": {
-            **({} if in_step else {"PS": replicas(2)}), "Chief": replicas(1), "Worker": replicas(1),
+            **({} if in_step else {"PS": replicas(2)}), "Chief": replicas(1),
+            "Worker": replicas(0 if autoscale else 1),
         }},
     }  # fmt: skip
 
@@ -164,10 +175,14 @@ class Story:
         await self._api.patch(TFJOBS, NAMESPACE, JOB, {"spec": {"tfReplicaSpecs": {type_: {"replicas": count}}}})
 
         async def scaled() -> bool:
-            text = (await self.job())["metadata"]["annotations"].get("aimaster.deeprec.io/scaled-to", "{}")
-            return bool(json.loads(text).get(type_) == count)
+            return (await self.scaled_to()).get(type_) == count
 
         await self.until(f"{count} {type_} by `replicas`", scaled)
+
+    async def scaled_to(self) -> dict[str, int]:
+        """As the AIMaster has noted it."""
+        annotations = (await self.job())["metadata"]["annotations"]
+        return dict(json.loads(annotations.get("aimaster.deeprec.io/scaled-to", "{}")))
 
     async def lose(self, pod: str, steps: int) -> None:
         await self._api.delete(PODS, NAMESPACE, pod, grace_seconds=0)
@@ -203,7 +218,7 @@ async def ours(*words: str) -> str:
     return output
 
 
-async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool) -> dict[str, Any]:
+async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool, autoscale: bool) -> dict[str, Any]:
     data = base / "data"
     data.mkdir(exist_ok=True)
     data.chmod(0o777)
@@ -219,7 +234,7 @@ async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool) -> dic
     try:
         async with Api.from_environment() as api:
             await api.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
-            await api.create(TFJOBS, NAMESPACE, job(data, steps, in_step=in_step))
+            await api.create(TFJOBS, NAMESPACE, job(data, steps, in_step=in_step, autoscale=autoscale))
             story = Story(api)
 
             async def trains() -> bool:
@@ -229,13 +244,14 @@ async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool) -> dic
                 return "Succeeded" in await story.conditions()
 
             await story.until("the job trains", trains)
-            await (in_step_all_of_it if in_step else all_of_it)(api, story, another_operator)
+            told = in_step_by_itself if autoscale else in_step_all_of_it if in_step else all_of_it
+            await told(api, story, another_operator)
             await story.until("the job has succeeded", succeeded, 900.0)
             found = await result(api, story)
             await story.told("status", has="Succeeded")
             # times from the job's start, not from the second AIMaster's
             await story.told("report", "--markdown", has=r"\| S1 \| [0-4]:")
-            return in_step_checked(found) if in_step else checked(found)
+            return autoscaled_checked(found) if autoscale else in_step_checked(found) if in_step else checked(found)
     finally:
         operators[-1].stop()
 
@@ -268,6 +284,23 @@ async def in_step_all_of_it(api: Api, story: Story, another_operator: Callable[[
     story.say("the operator is killed and started again")
 
 
+async def in_step_by_itself(api: Api, story: Story, another_operator: Callable[[], None]) -> None:
+    async def grown() -> bool:
+        return (await story.scaled_to()).get("Worker") == MOST_WORKERS
+
+    await story.until(f"{MOST_WORKERS} Worker by decisions", grown)
+    workers = [name for name in await pods_of(api, NAMESPACE, JOB) if "-worker-" in name]
+    written = (await story.job())["spec"]["tfReplicaSpecs"]["Worker"]["replicas"]
+    if len(workers) != MOST_WORKERS or written != MOST_WORKERS:
+        raise Failed(f"there are {sorted(workers)}, and the TFJob says {written}")
+    await story.told("decisions", "--json", has="of it the sum")
+    await story.lose(f"{JOB}-aimaster", 50)
+    await story.by_hand("Worker", 1)
+    await story.steps_more(50)
+    another_operator()
+    story.say("the operator is killed and started again")
+
+
 async def result(api: Api, story: Story) -> dict[str, Any]:
     """What the AIMaster says of the run at its end."""
 
@@ -288,6 +321,16 @@ def in_step_checked(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def autoscaled_checked(found: dict[str, Any]) -> dict[str, Any]:
+    summary = found["summary"]
+    ledger, made = summary.get("data") or {}, [one for one in summary["scaling"] if one["outcome"] == "committed"]
+    if ledger.get("trained") != AUTOSCALED_RECORDS or ledger.get("lost"):
+        raise Failed(f"the data ledger does not balance: {ledger}")
+    if not made or made[-1]["to"] != 1 or any(one["to"] > MOST_WORKERS or one["role"] != "worker" for one in made):
+        raise Failed(f"its size was not what it was to be: {summary['scaling']}")
+    return found
+
+
 def checked(found: dict[str, Any]) -> dict[str, Any]:
     summary = found["summary"]
     auc, ledger = (summary.get("metrics") or {}).get("auc", 0.0), summary.get("data") or {}
@@ -305,9 +348,12 @@ def main() -> int:
     parser.add_argument(
         "--steps", type=int, help="default 12000; of --strategy allreduce, whose steps are longer, 2000"
     )
+    parser.add_argument("--autoscale", action="store_true", help="of --strategy allreduce: by decisions")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
     arguments = parser.parse_args()
     in_step = arguments.strategy == "allreduce"
+    if arguments.autoscale and not in_step:
+        parser.error("--autoscale: goes with --strategy allreduce")
     steps = arguments.steps or (2_000 if in_step else 12_000)
     cluster("build", "--node", timeout=3600)
     lines = cluster("up").splitlines()
@@ -319,7 +365,11 @@ def main() -> int:
         cluster("node-up", run=run)
         os.environ["KUBECONFIG"] = kubeconfig
         install_crd(kubeconfig)
-        print(json.dumps(asyncio.run(play(kubeconfig, base, steps, in_step=in_step)), indent=1))
+        print(
+            json.dumps(
+                asyncio.run(play(kubeconfig, base, steps, in_step=in_step, autoscale=arguments.autoscale)), indent=1
+            )
+        )
         return 0
     except Failed as error:
         print(f"e2e: {error}", file=sys.stderr)

@@ -195,10 +195,6 @@ def _check_without_ps(job: TFJob, given: _Given) -> None:
     for key in OF_PS:
         if given.text(key):
             raise given.error(key, "a job with strategy allreduce has no PS; leave this annotation out")
-    if given.boolean("autoscale"):
-        raise given.error(
-            "autoscale", "the autoscaler was not tried with strategy allreduce in pods yet; scale by hand"
-        )
 
 
 def _check_name(job: TFJob, limits: Sizes) -> None:

@@ -188,6 +188,10 @@ class Scaling:
         return alike(pb.ScalingStatus, self)
 
 
+AWAY = "scaled away"
+"""By what a failure has `recovered` of which nobody waits for it any more: somebody has asked for fewer workers since."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Something died or hung; the times are Unix seconds, the durations as summary.json defines them."""
@@ -199,7 +203,7 @@ class Failure:
     detected_seconds: float
     recovered_seconds: float | None = None
     steps_lost: int = 0  # by which the model went back as a whole
-    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; empty: a restart
+    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; AWAY; empty: a restart
     backup_age_seconds: float = 0.0  # promotion, holder: updates of the lost slots since then are forgotten
     stale_records: int = 0  # promotion, holder: records acknowledged since then
     steps_missing: int = 0  # promotion, holder: global steps made since then

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from deeprec_ext.aimaster.core.records import Failure, parse_name
+from deeprec_ext.aimaster.core.records import AWAY, Failure, parse_name
 from deeprec_ext.aimaster.failover.causes import GONE, HUNG
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
@@ -189,6 +189,10 @@ class Failures:
                 self._trains(entry, member, now)
                 done = wanted is not None and entry.trained.keys() >= wanted and self._healed
                 now = max(entry.trained.values(), default=now)
+            elif self._is_away(entry.failure.name):
+                self._open.remove(entry)
+                self._change(entry, recovered_seconds=max(0.0, now - entry.died), recovered_by=AWAY)
+                continue
             else:
                 done = member.name == entry.failure.name and member.heartbeat.training
                 done = done and member.incarnation != entry.incarnation
@@ -202,6 +206,11 @@ class Failures:
                     steps_missing=failure.steps_missing, stale_records=failure.stale_records,
                 )  # fmt: skip
                 self._job.changed.notify()
+
+    def _is_away(self, name: str) -> bool:
+        """Somebody has asked for fewer since. One that was given up has failed."""
+        record = self._job.members.record(name)
+        return record is not None and not record.wanted and record.state != "failed"
 
     @property
     def _healed(self) -> bool:

@@ -52,19 +52,22 @@ class Asked:
     hold: str = ""
     status: str = ""
     going: str = ""  # why nothing may be made any more
+    strange: str = ""  # of a job without PS: the key under which somebody has written some, which stay as they are
 
 
-def read(manifest: Manifest) -> Asked:
+def read(manifest: Manifest, *, sums: bool = False) -> Asked:
+    """`sums`: of a job without PS."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     specs = {key.lower(): (key, value or {}) for key, value in (spec.get("tfReplicaSpecs") or {}).items()}
+    strange = specs.pop("ps", ("", {}))[0] if sums else ""
     keys = {name: specs[kind][0] for kind, name in (("ps", names.PS), ("worker", names.WORKER)) if kind in specs}
     sizes = {name: int(specs[name.lower()][1].get("replicas", 1)) for name in keys}
     suspended = (spec.get("runPolicy") or {}).get("suspend")
     going = "it is deleted" if metadata.get("deletionTimestamp") else "it is suspended" if suspended else ""
     return Asked(
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
-        annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going,
+        annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange,
     )  # fmt: skip
 
 
@@ -110,6 +113,7 @@ class Follower:
         self._written = job.spec if written is None else written
         self._latest: Asked | None = None
         self._asked: dict[str, int] = {}  # what a user wrote and has been asked for
+        self._refused = ""  # what `Asked.strange` was when it was said
         self._status_at = float("-inf")
 
     # ------------------------------------------------------------------------------------------------ reading
@@ -126,11 +130,12 @@ class Follower:
 
     async def look(self, manifest: Manifest) -> None:
         """One version of the TFJob."""
-        self._latest = asked = read(manifest)
+        self._latest = asked = self._read(manifest)
         if asked.going:
             self._go(asked.going)
             return
         self._hold(asked)
+        self._refuse(asked.strange)
         written = self._written
         noted = asked.noted or {names.PS: written.ps, names.WORKER: written.workers + self._chiefs(names.WORKER)}
         wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
@@ -141,7 +146,17 @@ class Follower:
     def wrote(self, manifest: Manifest, kind: str) -> None:
         """`replicas` of this type was written by ourselves, with its note: what a user had asked for there is done with."""
         self._asked.pop(kind, None)
-        self._latest = read(manifest)
+        self._latest = self._read(manifest)
+
+    def _read(self, manifest: Manifest) -> Asked:
+        return read(manifest, sums=self._job.spec.sums)
+
+    def _refuse(self, strange: str) -> None:
+        """PS in a job without them, said once."""
+        if strange and strange != self._refused:
+            why = f"this job has no PS (strategy allreduce) and makes none; leave out spec.tfReplicaSpecs.{strange}"
+            self._job.event("request_refused", reason=why, asked=strange)
+        self._refused = strange
 
     def _go(self, why: str) -> None:
         if not self._cluster.closed:
@@ -196,7 +211,7 @@ class Follower:
         if names.SCALED_TO_ANNOTATION in annotations:
             self._asked.clear()
         if self._latest is asked:
-            self._latest = read(after)
+            self._latest = self._read(after)
 
     def _changes(self) -> Manifest:
         """The patch that is due; empty: none."""

@@ -185,6 +185,7 @@ class Remembering:
             backups=spec.settings.peer_backup != "off", name=self._job.name, autoscaled=spec.settings.autoscale,
             disturbance=Policy().disturbance, reserved=alike(Size, asked, ps=1, workers=0),
             recorded=account_in(spec.workdir) if spec.settings.autoscale else None,
+            local_batch=spec.settings.step_batch == "each",
         )  # fmt: skip
         if found is None or not found.windows:
             return "the job trained too little to be kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from deeprec_ext.aimaster.core.records import TRAINERS, Failure, RoleRecord, parse_name
+from deeprec_ext.aimaster.core.records import AWAY, TRAINERS, Failure, RoleRecord, parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -85,5 +85,6 @@ def _others_sum(job: Job, member: Member) -> bool:
 def _lost(failure: Failure, now: float, wanted: bool) -> str:
     back = failure.recovered_seconds
     came = "not back yet" if wanted else "not wanted any more"
-    came = f"back after {format_seconds(back)}" if back is not None else came
+    if back is not None:
+        came = f"{AWAY if failure.recovered_by == AWAY else 'back'} after {format_seconds(back)}"
     return f"{failure.cause}, {format_seconds(max(0.0, now - failure.died))} ago; {came}"

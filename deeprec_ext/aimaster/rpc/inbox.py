@@ -31,6 +31,10 @@ METRICS_MAX = 1000
 NAMED_MAX, PATH_SHOWN, HOST_MAX = 5, 500, 253
 AGE_GRACE_SECONDS = 3600.0
 """A store that was lost makes a job seem younger than it is."""
+
+ALONE = "it refuses what others do not: {}"
+"""What is suspect of who refuses the script; withdrawn when another one says the same of it."""
+
 OF_PS = frozenset({"hello", "heartbeat", "ack", "backup", "gazer"})
 """What a PS has to say. All else is of scripts, which it has none of."""
 
@@ -284,10 +288,13 @@ class Inbox:
         if member.role == pb.CHIEF and FLAGS_HINT not in reason:  # what it met may be a consequence
             reason = next((other for _, other in self._refused.values() if FLAGS_HINT in other), reason)
         said, _ = self._refused.get(name, (None, ""))
+        alike = [other for other, (_, line) in self._refused.items() if other != name and line == reason]
+        for other in alike:
+            job.suspects.withdraw(other, ALONE.format(reason))
         if member.role != pb.CHIEF and (said is None or said == member.pod_pid):
             self._refused[name] = member.pod_pid, reason
-            if job.members.trained - {name}:  # else all may be about to say it
-                job.suspects.note(member, f"it refuses what others do not: {reason}")
+            if job.members.trained - {name} and not alike:  # else all may be about to say it
+                job.suspects.note(member, ALONE.format(reason))
             return False
         job.end("failed", reason)
         return True

@@ -77,7 +77,7 @@ class AIMaster:
         job.notices.kill = self.pods.restart
         self._agents = AgentsService(job, admission, inbox, missing, Speakers(certs))
         self.autoscaler = make_autoscaler(job, self.scalings, backend) if job.settings.autoscale else None
-        estimated = jobs is not None and self.autoscaler is not None and bool(spec.start)
+        estimated = jobs is not None and self.autoscaler is not None and bool(spec.start) and not spec.sums
         self.beginning = None
         if jobs is not None and estimated:
             self.beginning = Beginning(job, jobs, one_host=backend.one_host, free_bytes=backend.available_memory)

@@ -90,7 +90,7 @@ class JobState:
         self.also_replicated: Callable[[], None] = lambda: None  # whoever else keeps something
         self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere_else  # part of `keep`
         self._failed: dict[str, int] = {}  # what has failed at somebody's message -> how often
-        self._published: object = None
+        self._published: object = []  # the first view is made without trainers, and nobody needs to be told that again
         self._ring_lost, self._rings_lost = False, 0  # of the present view; one soon after the other
         self._ring_since = -RING_LIVED_SECONDS  # monotonic: of the present view
         self._ring_members: tuple[str, ...] = ()  # of the present view

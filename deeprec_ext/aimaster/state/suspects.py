@@ -83,6 +83,13 @@ class Suspects:
         self._event("suspect", certificate if is_own(certificate) else "", what=str(violation), certificate=certificate)
         return who
 
+    def withdraw(self, name: str, what: str) -> None:
+        """What was noted of this role turns out to be so of others as well."""
+        before = self._all.get(name)
+        if before is not None and before.what == what and before.offences == 1:
+            del self._all[name]
+            self._keep()
+
     def note(self, member: Member, what: str) -> None:
         before = self._all.get(member.name)
         if before is None or before.incarnation != member.incarnation:
@@ -92,6 +99,9 @@ class Suspects:
         if not _is_power(offences):
             return
         self._event("suspect", member.name, what=what, offences=offences)
+        self._keep()
+
+    def _keep(self) -> None:
         kept: list[dict[str, Any]] = [asdict(suspect) for suspect in list(self._all.values())[-KEPT_MAX:]]
         self._store.put(**{KEY: kept})
 

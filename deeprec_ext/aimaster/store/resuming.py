@@ -74,7 +74,7 @@ def _moment(value: Any) -> Mapping[str, Any]:
 def begins(resume: Mapping[str, Any], now: float) -> str:
     """`--resume begins at step 150, of the checkpoint of 2:03 ago`. Args: resume: as in summary.json; now: Unix seconds."""
     saved, cut = _moment(resume.get(CHECKPOINT)), _moment(resume.get(DISK))
-    if KEPT in resume and not saved and not cut:
+    if KEPT in resume and not saved.get("step") and not cut:
         kept = resume[KEPT]
         if not isinstance(kept, dict):
             return "--resume begins with the model that the script makes or restores: the chief has kept none yet"

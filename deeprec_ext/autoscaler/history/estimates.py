@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, of_strategy
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Learned, Row, learn
 from deeprec_ext.autoscaler.model.memory_model import Layout, PsMemory, for_count, of_holder_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size, Window
@@ -167,6 +167,7 @@ def estimate(
     cores: of the one host; 0: not known, or there are several.
     computes: as in `Finished`.
     """
+    jobs = of_strategy(jobs, sums=False)
     task = _Task(model, size, tuple(jobs), fingerprint, backups, machine, cores, tuple(computes))
     memory: Figure | str = f"{PS_MEMORY}: the variables are not declared"
     if layout is not None and any(layout.counts):
@@ -186,6 +187,7 @@ def ps_memory(
 
     What a checkpoint copies of its tables is computed, and on top; not in `low`: a job may end without one.
     """
+    jobs = of_strategy(jobs, sums=False)
     told = [(job, window, _beside(job)) for job in jobs if _beside(job) > 0 and (window := _fewest(job)) is not None]
     reader = _Reader.of(model, [job for job, _, _ in told], timed=False)
     others, mine = _parted(told, model, fingerprint)

@@ -21,9 +21,11 @@ from deeprec_ext.aimaster.core.records import GIVEN_UP, KINDS_KEY, Scaling
 from deeprec_ext.aimaster.store.resuming import CHECKPOINT
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import Finished, Fitted
+from deeprec_ext.autoscaler.history.possible import ALLREDUCE, PS
 from deeprec_ext.autoscaler.history.use import Brought, mean_of, use_of
+from deeprec_ext.autoscaler.model import synchronous
 from deeprec_ext.autoscaler.model.memory_model import Layout, PsMemory, for_count
-from deeprec_ext.autoscaler.model.throughput import fit
+from deeprec_ext.autoscaler.model.throughput import SizeModel, fit
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import fingerprint_of, model_of, with_declared
 from deeprec_ext.autoscaler.observe.observed import Size, Window
@@ -46,6 +48,8 @@ TRACES_MAX = 20
 _JOB = ("ps", "workers", "examples_per_second", "steps_per_second")
 _HOST = ("cores", "others_cores")
 _PROCESS = ("cpu_cores", "cpu_limit_cores", "rss_bytes", "working_set_bytes", "memory_limit_bytes")
+_STEP = ("step_seconds", "sum_seconds")
+"""Of what the steps of a job without PS consist."""
 
 LIMITS = {"ps_cpu": "cpu_limit_cores", "worker_cpu": "cpu_limit_cores", "ps_memory_bytes": "memory_limit_bytes",
           "worker_memory_bytes": "memory_limit_bytes"}  # fmt: skip
@@ -65,7 +69,7 @@ Values = Mapping[str, Line]
 def finished_job(
     workdir: Path, *, script: str, status: str, seconds: float, finished: float, requested: Size = NOTHING_REQUESTED,
     backups: bool = True, name: str = "", autoscaled: bool = False, disturbance: float = 0.0,
-    reserved: Size = NOTHING_REQUESTED, recorded: Account | None = None,
+    reserved: Size = NOTHING_REQUESTED, recorded: Account | None = None, local_batch: bool = False,
 ) -> Finished | None:  # fmt: skip
     """None when the job never trained. Raises StoreError, sqlite3.Error.
 
@@ -79,13 +83,16 @@ def finished_job(
         disturbance: as the policy has it: share of throughput that a change takes while it goes on.
         recorded: what its changes have brought, by the record of its decisions; None: there is none, or it does not say.
         reserved: of each process, what finds it a place and is no limit; where nothing is requested, it is what was held.
+        local_batch: of a job without PS: each worker is said to have a batch of its own.
     """
     store = Store(workdir / "aimaster.db", read_only=True)
     try:
         series = Series(store)
+        sums = store.get("slots") == 0
+        metrics = sorted({*_JOB, *_HOST, *_PROCESS, *(_STEP if sums else ())})
         names = [name for name in series.subjects() if name.startswith(("ps-", "chief-", "worker-", "host-"))]
         lines: dict[str, dict[str, Line]] = {}
-        for line in series.query(["job", *names], sorted({*_JOB, *_HOST, *_PROCESS}), points=POINTS_MAX):
+        for line in series.query(["job", *names], metrics, points=POINTS_MAX):
             lines.setdefault(line.subject, {})[line.metric] = line
         traces = [trace for _, _, trace in series.traces()[-TRACES_MAX:]]
         catalogue, declaration = _read(store, "catalogue", pb.Catalogue), _read(store, "declaration", pb.Declaration)
@@ -98,7 +105,7 @@ def finished_job(
     ps, trainers, whole = _of(lines, "ps-"), _of(lines, "chief-", "worker-"), lines.get("job", {})
     batch = float(declaration.batch_size) or _batch(whole) or examples / steps
     limited = frozenset(name for name in LIMITS if getattr(requested, name))
-    windows = tuple(windows_of(whole, ps, trainers, _of(lines, "host-"), batch, limited))
+    windows = tuple(windows_of(whole, ps, trainers, _of(lines, "host-"), batch, limited, sums=sums))
     each = {
         "ps": (requested.ps_cpu or reserved.ps_cpu, float(requested.ps_memory_bytes or reserved.ps_memory_bytes)),
         "": (
@@ -113,11 +120,13 @@ def finished_job(
         model=with_declared(model_of(catalogue, slots=slots, batch_size=batch, traces=traces), declaration),
         windows=windows, ps_memory_bytes=_highest(ps, requested.ps_memory_bytes > 0),
         worker_memory_bytes=_highest(trainers, requested.worker_memory_bytes > 0), examples=examples,
-        backups=backups, name=name, autoscaled=autoscaled, fitted=_fitted(windows), use=use_of({**ps, **trainers}, each),
+        backups=backups and not sums, name=name, autoscaled=autoscaled, fitted=_fitted(windows, sums, local_batch),
+        use=use_of({**ps, **trainers}, each),
         brought=told if recorded is None else as_recorded(told, recorded),
         fingerprint=fingerprint_of(catalogue), machine=kinds[0] if len(kinds) == 1 else "",
         ps_computed_bytes=computed.total, ps_stored_bytes=computed.stored,
         ps_copied_bytes=computed.tables if saved else 0, computes=tuple(declaration.computes),
+        strategy=ALLREDUCE if sums else PS, local_batch=sums and local_batch,
     )  # fmt: skip
 
 
@@ -184,10 +193,11 @@ def _computed(catalogue: pb.Catalogue, slots: int, windows: Sequence[Window], ba
     return for_count(layout, fewest, backups=backups) if fewest and any(layout.counts) else PsMemory(process=0)
 
 
-def _fitted(windows: Sequence[Window]) -> Fitted:
+def _fitted(windows: Sequence[Window], sums: bool, local: bool) -> Fitted:
     """Without the libraries of the extra `autoscale` there is no model: whoever reads the windows fits one again."""
     with contextlib.suppress(ImportError):
-        if (found := fit(windows)) is not None:
+        found: SizeModel | None = synchronous.fit(windows, local=local) if sums else fit(windows)
+        if found is not None:
             return Fitted(found.coefficients, found.mape_holdout)
     return Fitted()
 
@@ -199,13 +209,16 @@ def windows_of(
     hosts: Mapping[str, Values],
     batch: float,
     limited: frozenset[str],
+    *,
+    sums: bool = False,
 ) -> list[Window]:
     """One per size that the job had for a while, undisturbed: means over all of that time.
 
     Args:
         job: lines of the subject `job`.
         ps, trainers, hosts: lines of each.
-        batch: examples per step.
+        batch: examples per step; without PS they follow from the rates.
+        sums: the job has no PS.
     """
     speed, counts, workers = job.get("examples_per_second"), job.get("ps"), job.get("workers")
     if speed is None or counts is None or workers is None or not speed.times:
@@ -217,7 +230,8 @@ def windows_of(
         if now != before:
             settled, before = time + SETTLE_SECONDS, now
         length, last = time - last, time
-        whole = all(math.isfinite(value) and value >= 1 and value == round(value) for value in now)
+        whole = all(math.isfinite(value) and value == round(value) for value in now)
+        whole = whole and now[1] >= 1 and (now[0] == 0 if sums else now[0] >= 1)
         if time < settled or not whole or not rate > 0:
             continue
         used, served = sum(_each(trainers, "cpu_cores", time)), _each(ps, "cpu_cores", time)
@@ -229,10 +243,12 @@ def windows_of(
             round(now[0]), round(now[1]) - 1, limits["ps_cpu"], limits["worker_cpu"], int(limits["ps_memory_bytes"]),
             int(limits["worker_memory_bytes"]),
         )  # fmt: skip
+        own, summing = _of_a_step(trainers, time) if sums else (0.0, 0.0)
         window = Window(
-            time - begin, length, size, rate, batch, ps_busy_share=0.0, input_wait_share=0.0,
+            time - begin, length, size, rate, _records(job, time, now[1], batch) if sums else batch,
+            ps_busy_share=0.0, input_wait_share=0.0,
             trainer_cpu_cores=used / now[1], ps_cpu_cores=sum(served), ps_cpu_most_cores=max(served, default=0.0),
-            preparing=False, own_seconds=0.0, sum_seconds=0.0, **_host(hosts, time),
+            preparing=False, own_seconds=own, sum_seconds=summing, **_host(hosts, time),
         )  # fmt: skip
         found.setdefault(size, []).append((time, length, window))
     return [
@@ -249,11 +265,29 @@ def _merge(windows: Sequence[Window]) -> Window:
 
     return Window(
         round(first.start, 3), round(sum(window.seconds for window in windows), 3), first.size,
-        round(middle("examples_per_second"), 3), first.examples_per_step,
+        round(middle("examples_per_second"), 3), statistics.median(window.examples_per_step for window in windows),
         ps_busy_share=0.0, input_wait_share=0.0, trainer_cpu_cores=middle("trainer_cpu_cores"),
         ps_cpu_cores=middle("ps_cpu_cores"), ps_cpu_most_cores=middle("ps_cpu_most_cores"), preparing=False,
-        host_cores=middle("host_cores"), others_cores=middle("others_cores"), own_seconds=0.0, sum_seconds=0.0,
+        host_cores=middle("host_cores"), others_cores=middle("others_cores"), own_seconds=middle("own_seconds"),
+        sum_seconds=middle("sum_seconds"),
     )  # fmt: skip
+
+
+def _records(job: Values, time: float, trainers: float, otherwise: float) -> float:
+    """Of one worker in a step, without PS."""
+    rate, steps = _at(job.get("examples_per_second"), time), _at(job.get("steps_per_second"), time)
+    return rate / steps / trainers if rate > 0 and steps > 0 else otherwise / trainers
+
+
+def _of_a_step(trainers: Mapping[str, Values], time: float) -> tuple[float, float]:
+    """(the slowest worker's seconds of a step without its sum, the shortest sum), without PS; 0: not known."""
+    times = [
+        (step, _alive(values.get("sum_seconds"), time)) for values in trainers.values()
+        if (step := _alive(values.get("step_seconds"), time)) > 0
+    ]  # fmt: skip
+    if not times:
+        return 0.0, 0.0
+    return max(max(0.0, step - summing) for step, summing in times), min(summing for _, summing in times)
 
 
 def _of(lines: Mapping[str, Values], *prefixes: str) -> dict[str, Values]:

@@ -11,11 +11,11 @@ import dataclasses
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deeprec_ext.autoscaler.history.possible import WINDOWS_MAX, complaint
+from deeprec_ext.autoscaler.history.possible import ALLREDUCE, PS, WINDOWS_MAX, complaint
 from deeprec_ext.autoscaler.history.use import Brought, Use
 from deeprec_ext.autoscaler.observe.observed import Model, Window
 from deeprec_ext.decoding import built
@@ -68,6 +68,10 @@ class Finished:
     `ps_stored_bytes`: of its fullest PS, as `memory_model` computes them from its variables for the fewest PS that it had; 0:
     not known. `ps_copied_bytes`: of the same PS, what a checkpoint copied of its tables; 0: none was written, or nobody knows.
     `computes`: kinds of the operations of its forward pass (`graph.describing`), sorted; none: not known.
+
+    `strategy`: with PS (`ps`), or without (`allreduce`); a job of one says nothing of a job of the other. Without PS nothing is
+    declared, `Model.batch_size` is the records of a step of all workers, and those of a window of one; `local_batch`: each
+    worker was said to have a batch of its own.
     """
 
     script: str
@@ -91,6 +95,18 @@ class Finished:
     ps_stored_bytes: int = 0
     ps_copied_bytes: int = 0
     computes: tuple[str, ...] = ()
+    strategy: str = PS
+    local_batch: bool = False
+
+    @property
+    def sums(self) -> bool:
+        """Whether it had no PS: its workers summed what they had."""
+        return self.strategy == ALLREDUCE
+
+
+def of_strategy(jobs: Sequence[Finished], *, sums: bool) -> list[Finished]:
+    """Those that say something of a job with PS, or (`sums`) of one without."""
+    return [job for job in jobs if job.sums is sums]
 
 
 def default_path(environment: dict[str, str] | None = None) -> Path:

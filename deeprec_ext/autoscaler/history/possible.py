@@ -18,6 +18,9 @@ TEXT_MAX = 253
 BELOW_0 = ("brought.saved_seconds", "brought.gained")
 """What changes have brought may be a loss."""
 
+PS, ALLREDUCE = "ps", "allreduce"
+"""Strategies of jobs that are kept."""
+
 COEFFICIENTS_MAX, COMPUTES_MAX = 32, 300
 FIGURE_MAX = 1e18
 """Byte-seconds of a job of a thousand processes over a month are a thousandth of it. Sums of them stay exact enough."""
@@ -48,8 +51,11 @@ def complaint(job: Any) -> str:
                 return f"{name} is {value}: below 0"
     if job.finished > 100 * MOST["seconds"]:
         return f"it ended {job.finished:.0f} seconds after 1970"
+    if job.strategy not in (PS, ALLREDUCE):
+        return f"its strategy is {job.strategy!r}"
     for window in job.windows:
-        if window.size.ps > MOST["PS"] or window.size.workers > MOST["workers"] or window.size.ps < 1:
+        without = window.size.ps < 1
+        if window.size.ps > MOST["PS"] or window.size.workers > MOST["workers"] or without is not job.sums:
             return f"it had {window.size.ps} PS and {window.size.workers} workers"
     return ""
 

@@ -6,6 +6,9 @@ What a step costs and the formula of `formula.py` give the throughput of every s
 brings much more is where to start. Little confidence, little start: a job that starts too small is scaled up soon, one that
 starts too large has taken from others.
 
+A job without PS declares no model: it is known by its script alone, by jobs without PS, whose steps `synchronous.py` models,
+and begins with no more workers than these were measured with.
+
 What a step costs is the machine's, too: jobs of another kind of machine count less, and it is said. Memory is everywhere the
 same. Where no model was like this one, the nearest jobs of the same script are heard, for little.
 """
@@ -19,14 +22,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.autoscaler.history.estimates import Like, is_elsewhere, known, ps_memory, with_reserve
-from deeprec_ext.autoscaler.history.history import Finished
+from deeprec_ext.autoscaler.history.history import Finished, of_strategy
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, Row, learn
+from deeprec_ext.autoscaler.model import synchronous
 from deeprec_ext.autoscaler.model.formula import NAMES
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES, Layout, even_share, of_holder_of
 from deeprec_ext.autoscaler.model.surroundings import Surroundings, around
+from deeprec_ext.autoscaler.model.synchronous import SynchronousModel
 from deeprec_ext.autoscaler.model.throughput import ThroughputModel, fit
 from deeprec_ext.autoscaler.observe.observed import Limits, Model, Size
-from deeprec_ext.units import counted, format_bytes
+from deeprec_ext.units import counted, format_bytes, sized
 
 FEATURES = {
     "table_bytes": "bytes of tables", "dense_bytes": "bytes of other variables", "fields": "tables",
@@ -78,6 +83,10 @@ of PS may get one in thirty more than it needs."""
 MARGINAL_GAIN = 0.05
 """What one more PS or worker (or a tenth more) must bring at least."""
 
+UNSHOWN, UNSHOWN_WITHIN = 0.2, 0.1
+"""Relative errors that a job's model is taken to have where no size of it could be held out; the second where no size is chosen
+that is larger than those which were measured."""
+
 TRUSTED = 0.6
 """Confidence from which the whole estimated size is taken; below, a part of the way to it."""
 
@@ -118,7 +127,7 @@ def first_size(
 ) -> Start:  # fmt: skip
     """Args:
     model: what is known of the user's model; zeros where nothing is.
-    history: finished jobs.
+    history: finished jobs; those of the other strategy say nothing.
     script, fingerprint, machine: as in `Finished`.
     requests: CPU and memory that the user has named (0: not); its counts are ignored.
     checkpoints: they are written, as far as is known.
@@ -127,7 +136,8 @@ def first_size(
     free_bytes: memory that the one host has left; 0: not known, or there are several.
     unread: why `history` is empty, where that is not because no job has finished.
     """
-    given = requests or Size(1, 0)
+    given, any_job = requests or Size(1, 0), bool(history)
+    history = of_strategy(history, sums=limits.sums)
     similar = _similar(model, history, script, machine)
     unlike = max((one.likeness for one in similar), default=0.0) < LIKENESS_MIN
     if unlike:
@@ -137,7 +147,7 @@ def first_size(
     small = _sized(Size(least, limits.min_workers), model, limits, given, similar, backups, needed)
     if not similar:
         why = (
-            f"no job like it has finished yet{_far(model, history)}" if history else unread or "no job has finished yet"
+            f"no job like it has finished yet{_far(model, history)}" if any_job else unread or "no job has finished yet"
         )
         memory = f"; its variables need {least} PS" if least > limits.min_ps else ""
         short = _short_of(small, limits, given, needed) + _crowded(small, layout, backups, free_bytes)
@@ -147,7 +157,8 @@ def first_size(
             asked = dataclasses.replace(asked, worker_memory_bytes=0)  # nobody knows what a trainer needs
         return Start(small, 0.1, f"{why}, so it starts small{memory}{short}", requests=asked)
     learned = _learned(model, similar, cores)
-    best = _sized(_walk(learned, small, limits), model, limits, given, similar, backups, needed)
+    within = _measured(limits, similar) if limits.sums else limits
+    best = _sized(_walk(learned, small, within), model, limits, given, similar, backups, needed)
     confidence = _confidence(similar, sum(one.weight for one in similar))
     size = _part_of_the_way(small, best, confidence)
     part = "" if size == best else _why_part(best, confidence)
@@ -173,9 +184,14 @@ class _Alike:
     weight: float
     likeness: float
     job: Finished
-    learned: ThroughputModel
+    learned: ThroughputModel | SynchronousModel
     elsewhere: bool
     cut: bool
+
+    @property
+    def job_is_local(self) -> bool:
+        """Without PS: each worker had a batch of its own, by what was measured."""
+        return isinstance(self.learned, SynchronousModel) and self.learned.local
 
 
 Similar = Sequence[_Alike]
@@ -212,11 +228,16 @@ def _heaviest(found: Sequence[tuple[float, Finished]], machine: str, most: int) 
     made = []
     with_sizes = [one for one in found if one[1].windows]
     for alike, job in sorted(with_sizes, key=lambda one: -weight(*one))[:most]:
-        if (learned := fit(job.windows, around(job.windows, (), one_host=True))) is not None:
+        if (learned := _fit(job)) is not None:
             cut = job.status == STOPPED and learned.mape_holdout is None
             heavy = weight(alike, job) * (CUT if cut else 1.0)
             made.append(_Alike(heavy, alike, job, learned, is_elsewhere(job, machine), cut))
     return sorted(made, key=lambda one: -one.weight)
+
+
+def _fit(job: Finished) -> ThroughputModel | SynchronousModel | None:
+    place = around(job.windows, (), one_host=True)
+    return synchronous.fit(job.windows, place, job.local_batch) if job.sums else fit(job.windows, place)
 
 
 def _like(similar: Similar) -> Similar:
@@ -271,17 +292,37 @@ def _differences(model: Model, job: Finished) -> dict[str, float]:
     return found
 
 
-def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel:
+def _learned(model: Model, similar: Similar, cores: float) -> ThroughputModel | SynchronousModel:
     """What the similar jobs say of this one."""
+    place = similar[0].learned.around
+    if cores and place.cores and (similar[0].elsewhere or place.cores > cores):  # or this job is kept to some of them
+        place = Surroundings(cores, cores)
+    if isinstance(similar[0].learned, SynchronousModel):
+        return _in_step(similar, place)
     means = [_mean(similar, [one.learned.coefficients[index] for one in similar]) for index in range(len(NAMES))]
     for name in COSTS:
         if (cost := _regressed(model, similar, NAMES.index(name))) is not None:
             means[NAMES.index(name)] = cost
-    batch = model.batch_size or _mean(similar, [one.learned.batch for one in similar])
-    place = similar[0].learned.around
-    if cores and place.cores and (similar[0].elsewhere or place.cores > cores):  # or this job is kept to some of them
-        place = Surroundings(cores, cores)
-    return ThroughputModel(tuple(means), batch, 0, 0.0, (), place)
+    batches = [one.learned.batch if isinstance(one.learned, ThroughputModel) else 0.0 for one in similar]
+    return ThroughputModel(tuple(means), model.batch_size or _mean(similar, batches), 0, 0.0, (), place)
+
+
+def _in_step(similar: Similar, place: Surroundings) -> SynchronousModel:
+    """The same of jobs without PS; of two kinds of batches those of the job that weighs most."""
+    local = similar[0].job_is_local
+    heard = [one for one in similar if one.job_is_local is local]
+    models = [one.learned for one in heard if isinstance(one.learned, SynchronousModel)]
+    alpha, beta, ring, further, gamma = (
+        _mean(heard, [one.coefficients[index] for one in models]) for index in range(len(synchronous.NAMES))
+    )
+    records = _mean(heard, [one.records for one in models])
+    return SynchronousModel((alpha, beta, ring, further, gamma), records, local, 0, 0.0, (), place)
+
+
+def _measured(limits: Limits, similar: Similar) -> Limits:
+    """With no more workers than such jobs have been measured with: how a ring goes on from there nobody knows."""
+    most = max(window.size.workers for one in similar for window in one.job.windows)
+    return dataclasses.replace(limits, max_workers=max(limits.min_workers, min(limits.max_workers, most)))
 
 
 def _regressed(model: Model, similar: Similar, index: int) -> float | None:
@@ -316,14 +357,15 @@ def _mean(similar: Similar, values: Sequence[float]) -> float:
 def _confidence(similar: Similar, weight: float) -> float:
     """More with every similar job, less with the error of what each of them teaches."""
     holdouts = [one.learned.mape_holdout for one in similar]
-    errors = [error if error is not None else 0.2 for error in holdouts]
+    unshown = UNSHOWN_WITHIN if similar[0].job.sums else UNSHOWN
+    errors = [error if error is not None else unshown for error in holdouts]
     return max(0.0, 1.0 - 2 * _mean(similar, errors)) * weight / (weight + 0.5)
 
 
 # ------------------------------------------------------------------------------------------------ the size
 
 
-def _walk(learned: ThroughputModel, size: Size, limits: Limits) -> Size:
+def _walk(learned: ThroughputModel | SynchronousModel, size: Size, limits: Limits) -> Size:
     """Adds what brings most per pod, as long as it brings enough."""
     for _ in range(200):
         here, best, best_gain = learned.predict(size), size, MARGINAL_GAIN
@@ -363,7 +405,7 @@ def _part_of_the_way(small: Size, best: Size, confidence: float) -> Size:
 
 def _why_part(best: Size, confidence: float) -> str:
     return (
-        f"; by them {best.ps} PS and {counted(best.workers, 'worker')} would be best: with less than {TRUSTED:.0%} it begins "
+        f"; by them {_counts_of(best)} would be best: with less than {TRUSTED:.0%} it begins "
         f"{confidence / TRUSTED:.0%} of the way there"
     )
 
@@ -385,6 +427,8 @@ def _is_declared(layout: Layout | None) -> bool:
 def _least_ps(limits: Limits, given: Size, needed: Callable[[Size], float]) -> int:
     """PS that the variables need, each with the memory that one may have. Where no count is enough (one slot alone is larger):
     those from which on more do not help."""
+    if limits.sums:
+        return 0
     room = given.ps_memory_bytes or limits.max_ps_memory_bytes
     needs: dict[int, float] = {}
     for count in _counts(limits.min_ps, max(limits.min_ps, limits.max_ps)):
@@ -405,6 +449,8 @@ def _counts(low: int, high: int) -> Iterator[int]:
 
 def _short_of(size: Size, limits: Limits, given: Size, needed: Callable[[Size], float]) -> str:
     """What is to be said where a PS of this size may have too little memory."""
+    if limits.sums:
+        return ""
     room = given.ps_memory_bytes or limits.max_ps_memory_bytes
     need = needed(size)
     if not room or need <= room:
@@ -431,9 +477,9 @@ def _sized(
 ) -> Size:  # fmt: skip
     """With what each pod requests: as the user said; else as similar jobs needed, where requests can be made at all."""
     wanted = {
-        "ps_cpu": _used(similar, "ps_cpu_cores") or SMALL_CPU,
+        "ps_cpu": 0.0 if limits.sums else _used(similar, "ps_cpu_cores") or SMALL_CPU,
         "worker_cpu": _used(similar, "trainer_cpu_cores") or SMALL_CPU,
-        "ps_memory_bytes": needed(size),
+        "ps_memory_bytes": 0.0 if limits.sums else needed(size),
         "worker_memory_bytes": HEADROOM * _trainer(size, model, similar, backups),
     }  # fmt: skip
     chosen = {}
@@ -479,6 +525,8 @@ def _requests(
 
 def _ps_needed(job: Finished, ps: int) -> float:
     """Bytes of the fullest PS: as it was where the job had the fewest; with fewer still, as if all of it were variables."""
+    if not ps:
+        return 0.0
     return job.ps_memory_bytes * max(1.0, min(window.size.ps for window in job.windows) / ps)
 
 
@@ -498,7 +546,7 @@ def _used(similar: Similar, name: str) -> float:
     """Cores that one pod used in its busiest window, with headroom; 0: not known."""
     used = []
     for one in _of_here(similar, 1):
-        each = [getattr(w, name) / (w.size.ps if name.startswith("ps_") else 1) for w in one.job.windows]
+        each = [getattr(w, name) / ((w.size.ps or 1) if name.startswith("ps_") else 1) for w in one.job.windows]
         if max(each) > 0:
             used.append(max(each))
     return max(0.1, CPU_HEADROOM * statistics.median(used)) if used else 0.0
@@ -516,4 +564,8 @@ def describe(start: Start) -> str:
     """One line for people."""
     size = start.size
     memory = f", {format_bytes(size.ps_memory_bytes)} per PS" if size.ps_memory_bytes else ""
-    return f"{size.ps} PS and {counted(size.workers, 'worker')}{memory}: {start.reason}"
+    return f"{_counts_of(size)}{memory}: {start.reason}"
+
+
+def _counts_of(size: Size) -> str:
+    return f"{size.ps} PS and {counted(size.workers, 'worker')}" if size.ps else sized(0, size.workers)

@@ -1,4 +1,5 @@
-"""With what a job begins whose size nobody has named: decided by the model that its chief declares, before that is made."""
+"""With what a job begins whose size nobody has named: decided by the model that its chief declares, before that is made. Of a
+job without PS nothing is declared: it begins with what was estimated when it was started."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import TypeVar, cast
 from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, lines, ps_memory
-from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError
+from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError, of_strategy
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, learners_loaded
 from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
 from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
@@ -163,7 +164,7 @@ class Beginning:
         """While the chief still builds its graph."""
         jobs: Sequence[Finished] = ()
         try:
-            jobs = within(READ_SECONDS, self._jobs, "of finished jobs")
+            jobs = of_strategy(within(READ_SECONDS, self._jobs, "of finished jobs"), sums=False)
         except NoHistoryError as error:
             self._unread = str(error)
         self._finished = jobs

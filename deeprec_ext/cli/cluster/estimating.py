@@ -56,7 +56,10 @@ def _plan(one: Document, script: str | None, history: str | None, certificates: 
     if one.elastic is None:
         raise UsageError("it is not elastic")
     if not one.elastic.slots:
-        raise UsageError("it has no PS (strategy allreduce): nothing is known of what such jobs need")
+        raise UsageError(
+            "it has no PS (strategy allreduce) and declares no model: with the annotations autoscale and history it begins by "
+            "jobs of its script"
+        )
     words = shlex.split(script) if script else command_of(one.job)
     if not words:
         raise UsageError("its chief runs what its image says; say how it is run here: --script 'python train.py'")

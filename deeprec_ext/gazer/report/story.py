@@ -44,6 +44,10 @@ class Scaling:
         return format_scaling(self.kind, self.role, counts, workers)
 
 
+AWAY = "scaled away"
+"""By what a failure has `recovered` of which nobody waits for it any more: fewer were asked for."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A process that died or hung."""
@@ -53,7 +57,7 @@ class Failure:
     died: float
     detected_seconds: float
     recovered_seconds: float | None
-    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint; empty: a restart
+    recovered_by: str = ""  # promotion, holder, disk backup, checkpoint, AWAY; empty: a restart
     steps_lost: int = 0
     backup_age_seconds: float = 0.0
     stale_records: int = 0

@@ -54,7 +54,8 @@ def estimate(
     here: bool = True,
 ) -> Start:  # fmt: skip
     """What is started at once of a job whose size nobody has named: nothing is known of its model yet, but what its script
-    needed before. With how much it begins the AIMaster decides by the declared model (`autoscaler.loop.beginning`).
+    needed before. With how much it begins the AIMaster decides by the declared model (`autoscaler.loop.beginning`); without PS
+    with this.
 
     A history that cannot be read keeps no job from starting: it is said, and the job starts without.
 
@@ -114,13 +115,13 @@ def size_of(requests: Requests, ps: int = 1, workers: int = 0) -> observed.Size:
 
 def remember(
     place: Place, workdir: Path, *, script: str, status: str, seconds: float, requests: Requests, backups: bool,
-    name: str = "", autoscaled: bool = False,
+    name: str = "", autoscaled: bool = False, local_batch: bool = False,
 ) -> bool:  # fmt: skip
     """Adds the job that has just ended; False: it has nothing to teach. Raises HistoryError, StoreError, sqlite3.Error."""
     job = finished_job(
         workdir, script=script, status=status, seconds=seconds, finished=time.time(), backups=backups,
         requested=size_of(requests), name=name, autoscaled=autoscaled, disturbance=Policy().disturbance,
-        recorded=account_in(workdir) if autoscaled else None,
+        recorded=account_in(workdir) if autoscaled else None, local_batch=local_batch,
     )  # fmt: skip
     if job is None or not job.windows:
         return False

@@ -42,7 +42,9 @@ class Decision:
     outward: str | None = None  # the program that leads out of it
 
 
-def decide(mode: str, *, impossible: str, outward: str | None, unresolved: str, port: int) -> Decision:
+def decide(
+    mode: str, *, impossible: str, outward: str | None, unresolved: str, port: int, sums: bool = False
+) -> Decision:
     """What `--isolate MODE` comes to on this machine. Raises UsageError where `on` cannot be.
 
     Args:
@@ -50,6 +52,7 @@ def decide(mode: str, *, impossible: str, outward: str | None, unresolved: str, 
       outward: the program that leads out of a namespace, if there is one.
       unresolved: a name server of this machine that is not reached through it; empty: none.
       port: of `--port`, 0 if it was not given.
+      sums: the job has no PS.
     """
     if mode == "on":
         if port:
@@ -62,7 +65,7 @@ def decide(mode: str, *, impossible: str, outward: str | None, unresolved: str, 
         return Decision(True, _inside(outward, unresolved), outward)
     if mode == "auto" and not impossible and outward and not unresolved and not port:
         return Decision(True, _inside(outward, unresolved), outward)
-    return Decision(False, f"network: {open_ports()}; {_remedy(impossible, outward)}")
+    return Decision(False, f"network: {IN_STEP if sums else open_ports()}; {_remedy(impossible, outward)}")
 
 
 def socket_for(directory: Path) -> Path:
@@ -80,6 +83,10 @@ def remove_socket(path: Path, directory: Path) -> None:
     if path.parent != directory:
         with contextlib.suppress(OSError):
             path.parent.rmdir()
+
+
+IN_STEP = "the ports at which workers sum take in only who proves to be of this job"
+"""Of a job without PS, which has no port of TensorFlow's."""
 
 
 def open_ports() -> str:
@@ -122,12 +129,13 @@ def why_impossible() -> str:
     return ""
 
 
-def open_network(mode: str, port: int = 0) -> tuple[Decision, Namespace | None]:
-    """Decides, and makes it. Raises UsageError."""
+def open_network(mode: str, port: int = 0, *, sums: bool = False) -> tuple[Decision, Namespace | None]:
+    """Decides, and makes it. `sums`: of a job without PS. Raises UsageError."""
+    outward = shutil.which(OUTWARD)
     if mode == "off":
-        return decide(mode, impossible="", outward=shutil.which(OUTWARD), unresolved="", port=port), None
+        return decide(mode, impossible="", outward=outward, unresolved="", port=port, sums=sums), None
     decision = decide(
-        mode, impossible=why_impossible(), outward=shutil.which(OUTWARD), unresolved=loopback_name_server(), port=port
+        mode, impossible=why_impossible(), outward=outward, unresolved=loopback_name_server(), port=port, sums=sums
     )
     if not decision.own:
         return decision, None
@@ -136,7 +144,7 @@ def open_network(mode: str, port: int = 0) -> tuple[Decision, Namespace | None]:
     except UsageError as error:
         if mode == "on":
             raise
-        return Decision(False, f"network: {open_ports()}; {error}"), None
+        return Decision(False, f"network: {IN_STEP if sums else open_ports()}; {error}"), None
 
 
 class Namespace:

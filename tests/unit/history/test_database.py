@@ -20,7 +20,8 @@ from deeprec_ext.history import database as databases
 from deeprec_ext.history.database import PAGE_MAX, Database, Retention, parsed_url
 from deeprec_ext.history.record import RecordError, to_text
 from deeprec_ext.history.tables import JOBS, VERSION_TABLE, metadata
-from tests.unit.history.jobs import FINISHED, job
+from deeprec_ext.history.words import short_sizes, sizes
+from tests.unit.history.jobs import FINISHED, job, window
 
 
 @pytest.fixture
@@ -44,6 +45,15 @@ def test_a_job_comes_back_as_it_was_written(database: Database) -> None:
     ((kept,), following) = database.jobs()
     assert (kept.namespace, kept.job, following) == ("ads", job(), "")
     assert database.job(kept.number) == kept and database.job(kept.number + 1) is None
+
+
+def test_a_job_without_ps_comes_back_as_it_was_written(database: Database) -> None:
+    one = job(strategy="allreduce", windows=(window(0, 1, 100.0), window(0, 3, 190.0)), backups=False, local_batch=True)
+    assert database.add("ads", "u", one)
+    ((kept,), _) = database.jobs()
+    assert kept.job == one and (sizes(one), short_sizes(one)) == ("1 worker → 3 workers", "in step 1 → 3")
+    with pytest.raises(RecordError, match="1 PS"):
+        database.add("ads", "v", job(strategy="allreduce"))
 
 
 def test_a_job_that_is_written_twice_is_there_once_and_as_it_was_first(database: Database) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import os
 from unittest import mock
 
 import pytest
 
 from deeprec_ext.aimaster.main import parse
+from deeprec_ext.autoscaler.history.history import History
 from deeprec_ext.autoscaler.loop.observing import limits_of
 from deeprec_ext.cli.run import add_arguments, make_plan
 from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.plan import aimaster_command
+from tests.unit.autoscaler.history.test_start_in_step import finished
 
 
 def plan(tmp_path, *flags):
@@ -41,6 +45,23 @@ def test_with_it_a_job_starts_small_and_within_its_limits(tmp_path):
     assert (made.limits.ps, made.limits.workers) == (2, 3)
     made = plan(tmp_path, "--autoscale", "--ps", "3", "--workers", "2")
     assert (made.limits.ps, made.limits.workers) == (3, 2)
+
+
+def test_a_job_without_ps_begins_by_the_history_where_nobody_names_its_size(tmp_path):
+    path = tmp_path / "history.db"
+    with contextlib.closing(History(path)) as history:
+        for number in range(4):
+            history.add(dataclasses.replace(finished(0, 1, 3), script="python", finished=1000.0 + number))
+    flags = ("--strategy", "allreduce", "--autoscale", "--history", str(path))
+    made = plan(tmp_path, *flags)
+    assert (made.limits.ps, made.limits.slots, made.limits.workers) == (0, 0, 3)
+    assert made.start is not None and "4 jobs like it" in told(made).start
+    assert plan(tmp_path, *flags, "--max-workers", "2").limits.workers == 2
+    for given in ("--workers", "1"), ("--min-workers", "4"):
+        assert plan(tmp_path, *flags, *given).limits.workers == int(given[1])
+    assert plan(tmp_path, *flags, "--workers", "1").start is None, "somebody has named it"
+    nothing = plan(tmp_path, *flags[:3], "--history", "off")
+    assert nothing.limits.workers == 0 and "no history of finished jobs is kept" in told(nothing).start
 
 
 def test_a_deadline_is_an_objective(tmp_path):

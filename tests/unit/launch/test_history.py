@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import threading
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from deeprec_ext.aimaster.core.records import Scaling
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.history import History, HistoryError
+from deeprec_ext.autoscaler.observe.observed import Size
 from deeprec_ext.gazer.series import Series
 from deeprec_ext.launch.limits import resolve_limits
 from deeprec_ext.launch.records import history as module
 from deeprec_ext.launch.records.history import estimate, history_place, remember
 from deeprec_ext.launch.resources import Requests, Resources
+from tests.unit.autoscaler.history.test_finished import in_step
 
 BEGIN = 1_700_000_000.0
 LIMITS = resolve_limits(
@@ -116,3 +119,18 @@ def test_a_history_that_hangs_is_given_up(tmp_path, monkeypatch):
 
 def test_without_a_history_a_job_starts_small():
     assert estimate(None, "train", LIMITS, Requests(), backups=True).size.workers == 0
+
+
+def test_a_job_without_ps_that_ended_says_where_the_next_one_of_its_script_starts(tmp_path):
+    path, limits = tmp_path / "history.db", dataclasses.replace(LIMITS, ps=0, slots=0, min_ps=0, max_ps=0)
+    before = estimate(path, "train", limits, Requests(), backups=False)
+    assert (before.size, before.jobs) == (Size(0, 0), 0) and "no job has finished yet" in before.reason
+    assert remember(
+        path, in_step(tmp_path), script="train", status="succeeded", seconds=160.0, requests=Requests(), backups=True,
+        local_batch=True,
+    )  # fmt: skip
+    after = estimate(path, "train", limits, Requests(), backups=False)
+    assert after.size.ps == 0 and after.size.workers in (2, 3) and after.jobs == 1
+    assert after.examples_per_second == pytest.approx(96.0 * after.size.trainers, rel=0.15)
+    with_ps = estimate(path, "train", LIMITS, REQUESTS, backups=True)
+    assert (with_ps.size.ps, with_ps.size.workers, with_ps.jobs) == (1, 0, 0), "it says nothing of a job with PS"

@@ -46,6 +46,17 @@ def test_elsewhere_auto_leaves_it_and_says_what_is_open(change: dict[str, object
     assert part in decision.line
 
 
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_of_a_job_without_ps_no_port_of_tensorflow_is_said_to_be_open(mode: str) -> None:
+    line = decide(mode, **{**ANYWHERE, "outward": None}, sums=True).line  # type: ignore[arg-type]
+    assert (
+        "TensorFlow" not in line and "the ports at which workers sum take in only who proves to be of this job" in line
+    )
+    assert "--isolate on closes them" in line
+    decision, namespace = isolation.open_network("off", sums=True)
+    assert namespace is None and "TensorFlow" not in decision.line
+
+
 def test_on_says_what_the_script_loses() -> None:
     assert "reaches no network" in decide("on", **{**ANYWHERE, "outward": None}).line
     assert "127.0.0.53 is out of reach" in decide("on", **{**ANYWHERE, "unresolved": "127.0.0.53"}).line

@@ -138,7 +138,7 @@ export function marksOf(history, decisions) {
     .map((one) => ({ kind: "scaling", time: one.started, until: one.started + one.seconds, text: describeScaling(one) }));
   const failures = history.failures.map((one) => ({
     kind: "failure", time: one.died, until: 0,
-    text: `${one.name} ${one.cause}${one.recovered === null ? ", not recovered yet" : `, recovered in ${f.seconds(one.recovered)}`}`,
+    text: `${one.name} ${one.cause}${one.recovered === null ? ", not recovered yet" : `, ${one.by === "scaled away" ? one.by : "recovered"} after ${f.seconds(one.recovered)}`}`,
   }));
   const decided = decisions.map((one) => ({ kind: "decision", time: one.time, until: 0, text: `decision ${one.number}, ${one.action}: ${one.reason}` }));
   return [...scalings, ...failures, ...decided];

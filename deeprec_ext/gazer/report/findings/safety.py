@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.findings.finding import ADVICE, NOTE, PROBLEM, Finding
 from deeprec_ext.gazer.report.lines import length
-from deeprec_ext.gazer.report.story import CRASHED, Failure, Scaling, Suspect
+from deeprec_ext.gazer.report.story import AWAY, CRASHED, Failure, Scaling, Suspect
 from deeprec_ext.tracebacks import error_line
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -93,6 +93,8 @@ def failures(case: Case) -> Iterable[Finding]:
 
 def _cost(case: Case, one: Failure) -> str:
     text = f"{_after(case, one.died)}: noticed after {format_seconds(one.detected_seconds)}"
+    if one.recovered_by == AWAY:
+        return f"{text}, {AWAY} after {format_seconds(one.recovered_seconds or 0.0)}"
     text += (f", trained again after {format_seconds(one.recovered_seconds)}" if one.recovered_seconds is not None
              else ", not recovered")  # fmt: skip
     text += f" ({one.recovered_by})" if one.recovered_by else ""

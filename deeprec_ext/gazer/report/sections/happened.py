@@ -10,7 +10,7 @@ from typing import Any
 
 from deeprec_ext.gazer.report.case import Case
 from deeprec_ext.gazer.report.document import Block, Bullets, Cell, Facts, Quote, Section, Table, Text
-from deeprec_ext.gazer.report.story import Event, Failure
+from deeprec_ext.gazer.report.story import AWAY, Event, Failure
 from deeprec_ext.gazer.report.words import count, left_out, offset, seconds, shorten
 from deeprec_ext.units import format_bytes, format_seconds
 
@@ -63,8 +63,8 @@ def failures(case: Case) -> Section:
     rows: list[Sequence[Cell]] = [
         [
             f"F{number}", offset(one.died - story.began), one.role, one.cause, format_seconds(one.detected_seconds),
-            format_seconds(one.recovered_seconds) if one.recovered_seconds is not None else "not recovered",
-            one.recovered_by or "restart", format_seconds(one.backup_age_seconds) if _from_copies(one) else "–",
+            _back(one), "–" if one.recovered_by == AWAY else one.recovered_by or "restart",
+            format_seconds(one.backup_age_seconds) if _from_copies(one) else "–",
             count(one.steps_missing) if _from_copies(one) else "–", count(one.steps_lost), count(one.stale_records),
         ]
         for number, one in enumerate(story.failures[:ROWS_MAX], 1)
@@ -81,6 +81,12 @@ def failures(case: Case) -> Section:
         )
     table = Table(columns, rows, frozenset({1, 4, 5, 7, 8, 9, 10}), left_out(len(story.failures), ROWS_MAX, note))
     return Section("failures", "Failures", [_without(hidden, table)])
+
+
+def _back(one: Failure) -> str:
+    if one.recovered_seconds is None:
+        return "not recovered"
+    return f"{AWAY} after " * (one.recovered_by == AWAY) + format_seconds(one.recovered_seconds)
 
 
 def _from_copies(one: Failure) -> bool:

@@ -52,6 +52,28 @@ def restores(it: World) -> list[dict[str, Any]]:
     return [json.loads(row[0]) for row in it.master.job.store.rows("SELECT json FROM events WHERE type = 'restored'")]
 
 
+def test_before_trainers_come_there_is_one_view_and_no_second(tmp_path: Path) -> None:
+    """On a busy machine they come long after it."""
+
+    async def main() -> None:
+        it = World(tmp_path)
+        it.backend.stillborn |= {"chief-0", "worker-0"}
+        await it.start()
+        try:
+            await it.until(lambda: it.master.job.cluster.formed)
+            await asyncio.sleep(0.5)
+            assert it.master.job.cluster.epoch == 1
+            it.backend.stillborn.clear()
+            for name in ("chief-0", "worker-0"):
+                await it.backend.kill(name)
+            await it.training()
+            assert it.master.job.cluster.epoch > 1
+        finally:
+            await it.stop()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_the_first_start_of_a_job_goes_back_from_nothing(tmp_path: Path, fresh: bool) -> None:
     async def scenario(it: World) -> None:

@@ -213,6 +213,39 @@ def test_the_line_of_status_changes_at_most_every_few_seconds(tmp_path: Path) ->
     play(tmp_path, test)
 
 
+def test_ps_that_somebody_adds_to_a_job_without_them_are_refused_once_and_nothing_is_written(tmp_path: Path) -> None:
+    def refused(scene: Scene) -> list[str]:
+        return [row[5] for row in scene.it.master.job.store.events(0, 1000) if row[2] == "request_refused"]
+
+    async def test(scene: Scene) -> None:
+        await scene.written()
+        patches = scene.api.count("patch", TFJOBS)
+        specs = {"ps": {"replicas": 2, "template": {}}}  # as its user spells it
+        scene.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": specs}})
+        for _ in range(10):
+            await scene.written()
+        assert scene.api.count("patch", TFJOBS) == patches, "what is its user's stays as it is"
+        (said,) = refused(scene)
+        told = tell("request_refused", "", json.loads(said))
+        assert told is not None and told[:2] == ("Warning", "ScalingRefused")
+        assert "no PS (strategy allreduce)" in told.message and "leave out spec.tfReplicaSpecs.ps" in told.message
+        scene.edit(Worker=2)  # which is no reason to ignore what can be done
+        await scene.look()
+        assert (await scene.it.ended()).outcome == "committed"
+        await scene.it.until(lambda: scene.it.master.scalings.running is None)
+        await scene.written()
+        await scene.look()
+        assert scene.sizes()[1] == {"Worker": 2} and scene.tfjob["spec"]["tfReplicaSpecs"]["ps"]["replicas"] == 2
+        assert len(refused(scene)) == 1, "said once"
+        del scene.tfjob["spec"]["tfReplicaSpecs"]["ps"]
+        await scene.look()
+        scene.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": specs}})
+        await scene.look()
+        assert len(refused(scene)) == 2, "asked again, answered again"
+
+    play(tmp_path, test, slots=0, ps=0, min_ps=0)
+
+
 @pytest.mark.parametrize(("chief", "beside"), [("Chief", 0), ("", 1)])
 def test_a_job_without_ps_is_scaled_by_its_workers_and_says_so(tmp_path: Path, chief: str, beside: int) -> None:
     async def test(scene: Scene) -> None:

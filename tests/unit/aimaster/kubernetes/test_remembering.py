@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+import math
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from deeprec_ext.aimaster.kubernetes import remembering
@@ -19,12 +23,15 @@ from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.history import client
 from deeprec_ext.history.client import Service
 from deeprec_ext.options import JobSpec, Settings
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.kubernetes.fake_api import PODS, ForbiddenError
-from tests.unit.aimaster.kubernetes.test_running import Cluster, play, tfjob
+from tests.unit.aimaster.kubernetes.test_running import IN_STEP, Cluster, play, tfjob
 from tests.unit.aimaster.rpc.test_declaring import GB, LIMIT, declaration, declare
 from tests.unit.aimaster.world import SETTINGS
+from tests.unit.autoscaler.history.test_finished import in_step
+from tests.unit.autoscaler.history.test_start_in_step import finished as finished_in_step
+from tests.unit.history.jobs import FINISHED, window
 from tests.unit.history.jobs import job as finished
-from tests.unit.history.jobs import window
 from tests.unit.history.serving import Serving, serving
 from tests.unit.history.test_service import Liar, answering
 from tests.unit.launch.test_history import workdir  # noqa: F401 # a fixture
@@ -127,14 +134,18 @@ def test_the_declared_variables_have_their_ps_before_the_first_view(
 
     async def test(it: Cluster) -> None:
         it.words, it.more, it.model = words, ROOM, declaration(6 * GB)
+        it.backend.late.add("worker-0")  # type: ignore[attr-defined] # it joins a view of its own: that moves nothing
         serving = it.aimaster()
         await it.trains(2)
         first = await decided(it, tmp_path / "pod-1")
         assert "variables of 6" in first, "by what the chief has declared"
         sizes = json.loads(it.annotations[SCALED_TO_ANNOTATION])
         assert sizes["PS"] >= 3 and len([name for name in names_of(it) if name.startswith("ps-")]) == sizes["PS"]
-        status = await it.status()
-        assert not status.scalings and status.epoch <= 2, "it began with them: nothing was moved"
+        with contextlib.closing(Store(tmp_path / "pod-1" / "aimaster.db", read_only=True)) as store:
+            views = [pb.View.FromString(row[0]) for row in store.rows("SELECT view FROM views ORDER BY epoch")]
+        assert not (await it.status()).scalings and len(views[0].ps) == sizes["PS"], "it began with them"
+        assert len({(one.generation, *one.slot_map) for one in views}) == 1, "nothing was moved"
+        assert all(one.workers for one in views[1:]), "and no view was made for nothing"
         if remembered:
             assert "like it" in first or "nearest of its script" in first
         else:
@@ -271,6 +282,71 @@ def test_a_job_begins_as_written_where_the_history_says_nothing_of_it(
         assert await serving == 0
 
     play(tmp_path, test, **MARKS)
+
+
+def test_a_job_without_ps_begins_with_what_such_jobs_of_its_script_needed_and_is_scaled_from_there(
+    tmp_path: Path, service: Serving
+) -> None:
+    words = remembers(service, tmp_path / "certs")  # of jobs with PS, which say nothing of it
+    writer = Service("127.0.0.1", service.port, tmp_path / "certs")
+    for number in range(4):
+        one = dataclasses.replace(finished_in_step(0, 1, 2), name=f"ring-{number}", finished=FINISHED + number)
+        writer.add(f"ring-{number}", one)
+
+    async def test(it: Cluster) -> None:
+        it.words, it.more, it.silent = words, {"settings": AUTOSCALED["settings"], "max_workers": 3}, True
+        serving = it.aimaster()
+        await it.trains(3)
+        assert names_of(it) == ["chief-0", "worker-0", "worker-1"]
+        await noted(it, 2)
+        first = (tmp_path / "pod-1" / "decisions.jsonl").read_text().splitlines()[0]
+        assert "the job starts with 2 workers: from the history of the cluster: 4 jobs like it" in first
+        assert not (await it.status()).scalings, "what was written is no request"
+        assert requests(it, "worker-1") == requests(it, "chief-0") == {
+            "requests": {"cpu": "1080m", "memory": str(math.ceil(1.25 * 3 * 64) << 24)}
+        }  # fmt: skip
+        (said,) = told(it)
+        assert said.startswith("aimaster: each trainer requests 1.08 cores and ") and "PS" not in said
+        await it.scale(workers=3)  # as a decision would
+        await it.committed()
+        await noted(it, 3)
+        assert it.api.objects["tfjobs", "ctr"]["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 3
+        with pytest.raises(grpc.aio.AioRpcError, match="limits, 0 to 3"):
+            await it.scale(workers=4)
+        it.backend.exit("chief-0", 0)
+        assert await serving == 0
+
+    play(tmp_path, test, **MARKS, **IN_STEP)
+
+
+async def noted(it: Cluster, workers: int) -> None:
+    """In the TFJob, which has no PS."""
+    for _ in range(500):
+        if json.loads(it.annotations.get(SCALED_TO_ANNOTATION, "{}")) == {"Worker": workers}:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(it.annotations)
+
+
+def test_a_job_without_ps_that_has_ended_is_kept_and_found_by_the_next(tmp_path: Path, service: Serving) -> None:
+    asked = TFJob.parse(tfjob(**MARKS, **IN_STEP))
+    to = Service("127.0.0.1", service.port, tmp_path / "certs")
+    service.writer("team", tmp_path / "certs")
+    spec = JobSpec(
+        name="job", workdir=in_step(tmp_path), ps=0, slots=0, min_ps=0, workers=1, max_workers=3,
+        settings=Settings(autoscale=True, step_batch="each"),
+    )  # fmt: skip
+    job: Any = SimpleNamespace(spec=spec, failure="", started=1_700_000_000.0, store=Store(tmp_path / "asked.db"))
+    asyncio.run(Remembering(to, asked, "u-ctr").end(job))
+    ((kept,), _) = service.admin.jobs()
+    assert kept.job.sums and kept.job.local_batch and {one.size.workers for one in kept.job.windows} == {1, 3}
+    page = urllib.request.urlopen(f"{service.page}jobs/{kept.number}", timeout=20).read().decode()
+    assert "in step, without PS" in page and "of a PS" not in page and "alpha" in page
+    next_one = Remembering(to, asked, "u-next")
+    begun = asyncio.run(next_one.first(dataclasses.replace(spec, workers=0)))
+    assert begun.ps == 0 and begun.workers in (2, 3) and "1 job like it" in begun.start
+    with_ps = asyncio.run(Remembering(to, TFJob.parse(tfjob(**MARKS)), "u").first(JobSpec(settings=spec.settings)))
+    assert with_ps == JobSpec(settings=spec.settings), "it says nothing of a job with PS"
 
 
 LIES: dict[str, Any] = {"windows": [dataclasses.asdict(window(10**6, 10**6, 1e17))] * 3}

@@ -34,8 +34,13 @@ CONTAINER = {"name": "tensorflow", "image": "train:1", "command": ["python", "tr
 TEMPLATE = {"spec": {"containers": [CONTAINER]}}
 
 
+IN_STEP = {"aimaster.deeprec.io/strategy": "allreduce"}
+
+
 def tfjob(**annotations: str) -> dict[str, Any]:
     types = {"PS": 2, "Chief": 1, "Worker": 1}
+    if IN_STEP.items() <= annotations.items():
+        del types["PS"]
     specs = {kind: {"replicas": count, "restartPolicy": "Never", "template": TEMPLATE} for kind, count in types.items()}
     marked = {"aimaster.deeprec.io/enabled": "true", **annotations}
     metadata = {"name": "ctr", "namespace": "team", "uid": "u-ctr", "annotations": marked}
@@ -50,14 +55,35 @@ class Kubelet:
         self.agents: dict[str, FakeAgent] = {}
         self.everybody: dict[str, FakeAgent] = {}
         self.patient = False  # a pod that is deleted runs on until its process ends
+        self.late: set[str] = set()  # whose process starts once there are views
         self._declaring: asyncio.Task[None] | None = None
+        self._starting: list[asyncio.Task[None]] = []
+
+    def _start(self, name: str) -> None:
+        self.agents[name] = self.everybody[name] = agent = FakeAgent(self._it, name)  # type: ignore[arg-type]
+        if self._it.in_step:
+            self._starting.append(asyncio.ensure_future(self._join(agent)))
+
+    async def _join(self, agent: FakeAgent) -> None:
+        """Of a job without PS: it can sum from now on."""
+        while agent.call is None:
+            await asyncio.sleep(0.01)
+        await agent.say(ring=pb.Ring(address=f"{agent.name}:7"))
+
+    async def _start_late(self, name: str) -> None:
+        while "chief-0" not in self.agents or not self.agents["chief-0"].view.workers:
+            await asyncio.sleep(0.01)
+        self._start(name)
 
     async def run(self) -> None:
         async for kind, pod in self._it.api.watch(PODS, "team", "0"):
             name, where = pod["metadata"]["name"], pod["metadata"]["name"].partition("-")[2]
             if kind == "ADDED":
                 self._it.api.run(name, container=f"{pod['metadata']['uid']}/0")
-                self.agents[where] = self.everybody[where] = FakeAgent(self._it, where)  # type: ignore[arg-type]
+                if where in self.late:
+                    self._starting.append(asyncio.ensure_future(self._start_late(where)))
+                else:
+                    self._start(where)
                 if where == "chief-0" and self._it.autoscaled and not self._it.silent:
                     self._declaring = asyncio.ensure_future(declare(self._it, self._it.model))
             elif kind == "DELETED" or (pod["metadata"].get("deletionTimestamp") and not self.patient):
@@ -86,6 +112,9 @@ class Cluster(World):
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.api.put(TFJOBS, tfjob(**annotations))
+        self.in_step = IN_STEP.items() <= annotations.items()
+        if self.in_step:
+            self.catalogue = pb.Catalogue()
         self.pods = 0
         self.more: dict[str, Any] = {}  # of the AIMaster's specification
         self.words: list[str] = []  # and of its command line
@@ -99,8 +128,9 @@ class Cluster(World):
         words = ["--tfjob", "team/ctr", "--listen", self.address, "--workdir", str(workdir), *self.words]
         with mock.patch.dict(os.environ, {SPECIFICATION: specification((), name="job")}):
             options, _ = parse(words)
-        told = {"ps": 2, "workers": 1, "settings": SETTINGS, "package_image": "deeprec-ext:1", **self.more}
-        spec = JobSpec(name="job", workdir=workdir, slots=slots, operator=not no_operator, **told)
+        told = {"ps": 2, "workers": 1, "settings": SETTINGS, "package_image": "deeprec-ext:1", "slots": slots}
+        told |= {"ps": 0, "min_ps": 0, "slots": 0} if self.in_step else {}
+        spec = JobSpec(name="job", workdir=workdir, operator=not no_operator, **{**told, **self.more})
         serving = running.serve_with(self.api, options, spec, self.directory / "termination-log")  # type: ignore[arg-type]
         return asyncio.ensure_future(serving)
 

@@ -56,6 +56,23 @@ def test_who_was_lost_is_told_with_its_cause_and_that_it_comes_again(tmp_path: P
     play(tmp_path, scenario)
 
 
+def test_who_was_lost_and_is_scaled_away_then_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    async def scenario(it: World) -> None:
+        await until(it, lambda ring: ring.members == [CHIEF, ONE])
+        it.backend.exit(ONE, 137, restarting=True)  # and its next process does not come
+        await until(it, lambda ring: ring.members == [CHIEF])
+        (failure,) = it.master.job.store.failures()
+        assert failure.recovered_seconds is None and not failure.recovered_by
+        await it.scale(workers=0)
+        await it.until(lambda: it.master.job.store.failures()[0].recovered_by == "scaled away")
+        (failure,) = it.master.job.store.failures()
+        assert failure.recovered_seconds is not None and failure.recovered_seconds > 0
+        found = await until(it, lambda ring: bool(ring.lost))
+        assert "scaled away after" in found.lost[0].why
+
+    play(tmp_path, scenario)
+
+
 def test_who_is_silent_or_has_not_heard_of_the_view_is_waited_for(tmp_path: Path) -> None:
     async def scenario(it: World) -> None:
         it.agent(ONE).stuck_in = 0

@@ -270,6 +270,32 @@ def test_who_refuses_before_anybody_has_trained_is_no_suspect(tmp_path):
     play(tmp_path, scenario, mute=(CHIEF, ONE))
 
 
+def test_who_refuses_what_all_refuse_is_no_suspect_whoever_says_it_first(tmp_path):
+    async def scenario(it: World) -> None:
+        job, why = it.master.job, pb.Refusal(reason="train_on_batch in a job without PS")
+        await it.until(lambda: {CHIEF, ONE} <= job.members.trained)
+        await it.agent(ONE).say(refusal=why)
+        await it.until(lambda: bool(job.suspects.of(ONE)))  # as far as is known
+        await it.agent(CHIEF).say(refusal=why)
+        await it.until(lambda: job.ending == "failed")
+        assert job.failure == why.reason and not job.suspects.all and not job.store.get("suspects")
+
+    play(tmp_path, scenario)
+
+
+def test_who_refuses_something_else_than_the_chief_stays_suspect(tmp_path):
+    async def scenario(it: World) -> None:
+        job = it.master.job
+        await it.until(lambda: {CHIEF, ONE} <= job.members.trained)
+        await it.agent(ONE).say(refusal=pb.Refusal(reason="a lie"))
+        await it.until(lambda: bool(job.suspects.of(ONE)))
+        await it.agent(CHIEF).say(refusal=pb.Refusal(reason="train_on_batch in a job without PS"))
+        await it.until(lambda: job.ending == "failed")
+        assert "a lie" in job.suspects.of(ONE)
+
+    play(tmp_path, scenario)
+
+
 def told(it: World, type_: str) -> list[str]:
     """Roles of the events of this type."""
     return [role for _, _, kind, role, _, _ in it.master.job.store.events(0, 1000) if kind == type_]
@@ -277,6 +303,7 @@ def told(it: World, type_: str) -> list[str]:
 
 def test_who_registers_hears_with_how_many_the_job_begins(tmp_path):
     async def scenario(it: World) -> None:
+        await it.until(lambda: it.agent(ONE).registered > 0)
         assert it.agent(ONE).begins_with == 3
 
     play(tmp_path, scenario, workers=2)

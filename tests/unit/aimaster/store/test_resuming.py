@@ -86,6 +86,9 @@ def test_a_job_without_ps_begins_with_what_its_chief_has_kept() -> None:
     assert line == "--resume begins with the copy of the model of 2:00 ago that the chief has kept"
     saved = {"checkpoint": {"step": 7, "time": None}, "kept": None}
     assert begins(saved, 1.0) == "--resume begins at step 7, of the checkpoint", "an Estimator has told of one"
+    first = {"step": 0, "time": 870.0}  # of a session, which saves one before its first step
+    assert begins({"checkpoint": first, "disk_cut": None, "kept": None}, 1000.0) == none
+    assert begins({"checkpoint": first, "kept": {"time": 880.0}}, 1000.0) == line
 
 
 def test_when_the_chief_has_kept_the_model_is_told_of_a_job_without_ps_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.autoscaler.history.finished import SETTLE_SECONDS, brought_by, finished_job, windows_of
 from deeprec_ext.autoscaler.history.possible import complaint
 from deeprec_ext.autoscaler.history.use import Brought
+from deeprec_ext.autoscaler.model import synchronous
 from deeprec_ext.autoscaler.model.memory_model import PROCESS_BYTES, VARIABLE_BYTES
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.changes import changes_of
@@ -286,3 +287,61 @@ def test_of_a_job_that_was_scaled_by_itself_the_history_has_the_figure_of_its_de
     assert in_words(changed) == "2 changes (1 by hand), cost 4.5 s (-9.0% since the first one)"
     without = finished_job(workdir, **parts, autoscaled=True)
     assert without is not None and without.brought.first_examples_per_second == 800.0, "its record is gone"
+
+
+# ---------------------------------------------------------------------------------------------------- without PS
+
+
+def in_step(directory: Path, **metrics: float) -> Path:
+    """A job that had 1 worker and then 3: each trains 24 records of a step, which takes 240 ms and a sum of 10."""
+    store = Store(directory / "aimaster.db")
+    store.put(step=1000, slots=0, started=BEGIN)
+    store.save_totals([("one", 64_000)])
+    store.save_scaling(Scaling(
+        1, "scale-up", "worker", from_count=1, to_count=3, outcome="committed", started=BEGIN + 78
+    ))  # fmt: skip
+    series = Series(store)
+    with store.transaction():
+        for number in range(80):
+            trainers = 2.0 if number < 40 else 4.0
+            names = ["chief-0", *(f"worker-{index}" for index in range(int(trainers) - 1))]
+            series.add(BEGIN + EVERY * number, {
+                "job": {"examples_per_second": 96.0 * trainers, "steps_per_second": 4.0, "ps": 0.0, "workers": trainers},
+                **{name: {"cpu_cores": 0.5, "rss_bytes": 2e9, "step_seconds": 0.25, "sum_seconds": 0.01 + 0.001 * place}
+                   for place, name in enumerate(names)},
+            })  # fmt: skip
+    store.close()
+    return directory
+
+
+def test_a_job_without_ps_is_kept_with_what_its_steps_consist_of(tmp_path: Path) -> None:
+    found = finished_job(
+        in_step(tmp_path), script="train", status="succeeded", seconds=160.0, finished=BEGIN + 160, autoscaled=True
+    )
+    assert found is not None and found.sums and found.strategy == "allreduce" and complaint(found) == ""
+    assert [window.size for window in found.windows] == [Size(0, 1), Size(0, 3)]
+    for window in found.windows:
+        assert window.examples_per_step == pytest.approx(24.0), "of one worker"
+        assert (window.own_seconds, window.sum_seconds) == pytest.approx((0.24, 0.01))
+    assert found.worker_memory_bytes == 2 * 10**9 and found.ps_memory_bytes == 0 and not found.backups
+    assert (found.examples, found.brought.changes, found.brought.first_examples_per_second) == (64_000, 1, 192.0)
+    fitted = synchronous.fit(found.windows)
+    assert fitted is not None and found.fitted.coefficients == fitted.coefficients
+    assert fitted.local, "a worker's part of a step did not get smaller"
+    assert in_words(found).startswith("1 change")
+
+
+def test_a_moment_without_ps_is_no_size_of_a_job_with_them_nor_one_with_ps_of_a_job_without() -> None:
+    lines = job([100.0] * 40, [1.0] * 40, [2.0] * 40)
+    assert windows_of(lines, {}, {}, {}, 1.0, NOTHING, sums=True) == []
+    assert windows_of(job([100.0] * 40, [0.0] * 40, [2.0] * 40), {}, {}, {}, 1.0, NOTHING) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ps", "why"), [("allreduce", 1, "1 PS"), ("ps", 0, "0 PS"), ("gossip", 1, "strategy is 'gossip'")]
+)
+def test_what_a_strategy_cannot_have_is_no_job(tmp_path: Path, strategy: str, ps: int, why: str) -> None:
+    found = finished_job(in_step(tmp_path), script="train", status="succeeded", seconds=1.0, finished=BEGIN)
+    assert found is not None
+    windows = tuple(dataclasses.replace(one, size=Size(ps, one.size.workers)) for one in found.windows)
+    assert why in complaint(dataclasses.replace(found, strategy=strategy, windows=windows))

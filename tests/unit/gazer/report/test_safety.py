@@ -115,6 +115,11 @@ def test_failures_of_one_role_are_one_finding_with_their_cost():
     assert found[0].evidence[0].endswith("(promotion); 900 records partly forgotten")
 
 
+def test_who_was_scaled_away_is_not_missing():
+    [finding] = rules.failures(case(failures=(Failure("worker-1", "hung", BEGAN + 50, 3.0, 9.0, "scaled away"),)))
+    assert finding.level == "note" and finding.evidence[0].endswith("noticed after 3.0 s, scaled away after 9.0 s")
+
+
 def test_want_of_memory_has_its_own_remedy():
     [finding] = rules.failures(case(failures=(Failure("ps-0", "oom", BEGAN + 50, 0.1, 1.0),)))
     assert "ran out of memory" in finding.advice

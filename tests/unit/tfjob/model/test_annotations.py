@@ -99,6 +99,16 @@ def test_a_learning_rate_that_follows_the_other_way_is_refused(strategy: str, sc
         _parse(job)
 
 
+def test_a_job_without_ps_is_autoscaled_within_the_limits_of_its_workers() -> None:
+    found = _parse(_job(
+        {"Worker": 3}, strategy="allreduce", autoscale="true", deadline="2h", min_workers="2", max_workers="8",
+        max_worker_cpu="4", total_memory="64Gi",
+    ))  # fmt: skip
+    assert found.autoscale and dict(found.settings)["objective"] == "deadline"
+    assert (found.workers, found.min_workers, found.max_workers) == (2, 1, 7), "worker 0 is the chief"
+    assert (found.max_worker_cpu, found.total_memory_bytes, found.slots) == (4.0, 64 << 30, 0)
+
+
 def test_a_layout_has_each_of_its_names() -> None:
     assert _parse(_job(layout="worker0")).layout == "workers"
 
@@ -174,7 +184,6 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("no evaluator by allreduce", {"Worker": 2, "Evaluator": 1}, {}, IN_STEP, "strategy", "evaluate in the script"),
     *((f"no {key} by allreduce", {"Worker": 2}, {}, {**IN_STEP, key.replace("-", "_"): value}, key, "has no PS")
       for key, value in (("slots", "8"), ("min-ps", "1"), ("max-ps", "4"), ("max-ps-cpu", "2"), ("max-ps-memory", "1Gi"))),
-    ("no autoscale by allreduce", {"Worker": 2}, {}, {**IN_STEP, "autoscale": "true"}, "autoscale", "by hand"),
     ("workers by allreduce too", {"Chief": 1}, {}, {**IN_STEP, "max_workers": "3"}, "max-workers", "no Worker"),
     ("a chief by allreduce too", {"Worker": 0}, {}, IN_STEP, "spec.tfReplicaSpecs", "at least 1 Worker"),
     ("not 0 PS", {"PS": 0, "Worker": 2}, {}, {}, "spec.tfReplicaSpecs.PS.replicas", "at least 1 PS"),
