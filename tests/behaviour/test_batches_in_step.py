@@ -80,7 +80,7 @@ def test_a_job_begins_with_the_disk_backup_of_one_that_is_gone(begin, tmp_path):
     check(other)
     assert min(int(row[0]) for rows in lines(other, "steps").values() for row in rows) == steps + 1
     left, together = times_given(other), times_given(job) + times_given(other)
-    assert 12_800 - 32 * steps <= sum(left.values()) < 12_800 - 32 * (steps - 25)  # told within half a second
+    assert sum(left.values()) < 12_800 - 32 * (steps - 25)  # what is trained is told within half a second
     assert len(together) == 6400 and min(together.values()) == 2
     assert other.summary()["data"]["trained"] == 12_800
     assert cuts(path)[0].job_id != newest.job_id
