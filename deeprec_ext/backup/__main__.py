@@ -240,6 +240,7 @@ def _restore_kept(arguments: argparse.Namespace, manifest: Manifest, arrays: Seq
     if arguments.dry_run:
         return _dry_run(arguments, manifest, str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
+    arrays = [one for variable, one in zip(manifest.variables, arrays) if not variable.name.startswith("__")]
     draft = target.with_name(f".{target.name}")
     with open(draft, "wb") as to:
         np.savez(to, *arrays, **{KEPT_POSITION: np.frombuffer(manifest.ledger, np.uint8)})

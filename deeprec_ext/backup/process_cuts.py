@@ -29,7 +29,8 @@ class State:
     """What a process has after a step.
 
     Attributes:
-      called: whose it is, see above; names: of the arrays, each once; one that begins with `_` is in no checkpoint.
+      called: whose it is, see above; names: of the arrays, each once; one that begins with `_` is in no checkpoint, one with
+        `__` not in what is kept, either: it is of the sums of that job.
       step: so many sums; ledger: position of the data ledger, not ahead of the arrays; time: Unix seconds.
     """
 

@@ -36,7 +36,7 @@ class Model:
         return bool(self.site)
 
     def names(self) -> list[str]:
-        return [*(self.of.names() if self.of is not None else []), "_site", "_rate"]
+        return [*(self.of.names() if self.of is not None else []), "__site", "__rate"]
 
     def take(self) -> Sequence[Array]:
         return [*(self.of.take() if self.of is not None else []), np.array(self.site), self.rate.take()]

@@ -230,7 +230,7 @@ class InStep:
         if self._courses.get(id(model)) is not course:
             course.trained = self._trained_by(model)
             weights = self._state(course)
-            course.variables = Variables(weights, [ownership.name(one) for one in weights])
+            course.variables = Variables(weights, [ownership.name(one).removesuffix(":0") for one in weights])
             course.keys = frozenset(map(ownership.key, weights))
             self._courses[id(model)] = course
         prepared = Prepared(course, spec, function)
