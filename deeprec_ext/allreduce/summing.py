@@ -78,7 +78,15 @@ class State(Protocol):
 
 
 class OtherError(ProtocolError):
-    """The others sum something else in this step: they are elsewhere in the script, or have another model."""
+    """The others sum something else in this step: they are elsewhere in the script, or have another model.
+
+    Attributes:
+      gradients: whether theirs are a step's: not all of what they sum is `exact`.
+    """
+
+    def __init__(self, gradients: bool) -> None:
+        super().__init__("this member sums numbers of other shapes or types than the others: the models are not alike")
+        self.gradients = gradients
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,10 @@ class Summed:
 
 _TAIL = 4
 """Numbers behind those that are summed: the weight, members, votes, and who asks that all have what it has."""
+
+
+_ANY = -1
+"""What somebody sums who looks: whatever the others do."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,7 @@ class Summing:
         self._gave_in: set[int] = set()  # generations to which this step was given
         self._is_new, self._followed = True, True
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
+        self._nobody = False  # of those who have met has a state, nor may begin
         generations.watch(self._look)
 
     @property
@@ -178,7 +191,7 @@ class Summing:
         while True:
             before, number = self._ring, self._number
             with self._giving_up():
-                if (result := self._enter(arrays)) is not None:
+                if (result := self._enter(arrays, exact)) is not None:
                     return self._had(result, arrays)
             if self._ring is None:
                 continue
@@ -188,19 +201,31 @@ class Summing:
                 result = self._summed(arrays, 0.0 if self._is_new else weight, vote, leads, exact)
                 return self._had(result, arrays)
 
-    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+    def attend(self, arrays: Sequence[Array], exact: int = 0) -> Summed | None:
         """Of a member that has nothing to sum at the moment: where another generation has begun it enters that with the others,
         who may want a result or the state of it. Returns a sum that it has missed, None if there is none.
 
         Args:
-          arrays: as of `sum`.
+          arrays, exact: as of `sum`.
         """
         self._begin()
         for _ in range(2):  # a ring that is over is left first
             with self._giving_up():
-                result = self._enter(arrays)
+                result = self._enter(arrays, exact)
                 return self._had(result, arrays) if result is not None else None
         return None
+
+    def look(self) -> bool:
+        """The state of who has one is put here, whatever they sum; this member takes no part, and is as one that is new. False:
+        nobody has one."""
+        self._begin()
+        self._nobody = False
+        while self._last is None and not self._nobody:
+            with self._giving_up():
+                self._enter(())
+        found = self._last is not None
+        self.forget()
+        return found
 
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
@@ -261,7 +286,7 @@ class Summing:
             ring.sum(flat[exactly:at], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number, self._kind(arrays))
+        return _Result(flat, last.step + 1, self._number, last.number, self._kind(arrays, exact))
 
     def _given(self, result: _Result, arrays: Sequence[Array]) -> Summed:
         found: list[Array] = []
@@ -283,8 +308,11 @@ class Summing:
         if any(one[1] != told[source][1] for one in told):
             self._hand_on_state(ring, source, takes=check != told[source][1])
 
-    def _kind(self, arrays: Sequence[Array]) -> int:
-        return zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode())
+    def _kind(self, arrays: Sequence[Array], exact: int) -> int:
+        if not arrays:
+            return _ANY
+        check = zlib.crc32(repr([self.half, *((one.dtype.str, one.shape) for one in arrays)]).encode())
+        return check << 1 | (exact < len(arrays))
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
@@ -311,7 +339,7 @@ class Summing:
             self._ring.leave()
             self._ring = None
 
-    def _enter(self, arrays: Sequence[Array]) -> _Result | None:
+    def _enter(self, arrays: Sequence[Array], exact: int = 0) -> _Result | None:
         """This member is in a ring, and has what the others have; a result: of the step that it asks for, which is over."""
         if self._ring is not None:
             if self._generations.over(self._number):  # of a ring of one nobody would hear it otherwise
@@ -323,30 +351,30 @@ class Summing:
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
-        return self._meet(self._ring, arrays)
+        return self._meet(self._ring, arrays, self._kind(arrays, exact))
 
-    def _meet(self, ring: Ring, arrays: Sequence[Array]) -> _Result | None:
+    def _meet(self, ring: Ring, arrays: Sequence[Array], mine_is: int) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        last, dtype = self._last, arrays[0].dtype
+        last, dtype = self._last, arrays[0].dtype if arrays else np.dtype(np.float32)
         mine = (last.step, last.number, last.before, last.kept) if last is not None else (-1, -1, -1, 0)
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
-        said = json.dumps((*mine, self._kind(arrays), self._may_begin, *had)).encode()
+        said = json.dumps((*mine, mine_is, self._may_begin and bool(arrays), *had)).encode()
         told = [tuple(json.loads(one)) for one in ring.gather(said)]
         best = max(told, key=lambda one: one[:4])  # the first of them
-        source, (step, number, before, kept, kind, _, kind_had, type_had) = told.index(best), best
+        source, (step, number, before, kept, _, _, kind_had, type_had) = told.index(best), best
+        first = next((rank for rank, one in enumerate(told) if one[5]), None)
+        kind = told[first if step < 0 and first is not None else source][4]
         late = [kept > 0 and one[:2] == (step - 1, before) for one in told]
-        alike = [one[4] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
+        alike = [one[4] in (_ANY, kind_had if is_late else kind) for one, is_late in zip(told, late)]
         if not alike[ring.rank]:
-            raise OtherError(
-                "this member sums numbers of other shapes or types than the others: the models are not alike"
-            )
+            raise OtherError(bool(kind & 1))
         if not all(alike):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
         begins = step < 0  # the state of the first that may is everybody's
         if begins:
-            first = next((rank for rank, one in enumerate(told) if one[5]), None)
             if first is None:
+                self._nobody = True
                 ring.leave()  # in order, as above
                 raise LostError("nobody has the model, and who may begin it is not here")
             source = first

@@ -146,17 +146,30 @@ class Member:
             if self.leaving.wait(LOOK_SECONDS):
                 self.leave()
 
-    def attend(self, arrays: Sequence[Array]) -> Summed | None:
+    def attend(self, arrays: Sequence[Array], exact: int = 0) -> Summed | None:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
         self.take_part()
-        return self._summing.attend(arrays)
+        return self._summing.attend(arrays, exact)
 
     def pause(self) -> None:
         """It sums no more for now, and nobody is to wait for it; with its next sum it comes back as one that is new."""
-        self._summing.forget()
-        if self._says_ready and not self._parted:
-            self._says_ready = False
+        if (
+            self._says_ready and not self._parted
+        ):  # first: else the others' word that the ring is lost may come before it, and
+            self._says_ready = False  # a ring of the same members is made anew later and later
             self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+        self._summing.forget()
+
+    def renew(self) -> None:
+        """As `pause`, but the others wait for it: its next sum is in their next one."""
+        self._summing.forget()
+
+    def look(self) -> bool:
+        """See `Summing.look`. Raises LeaveError as `sum` does."""
+        self.take_part()
+        found = self._summing.look()
+        self.pause()
+        return found
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""
