@@ -62,8 +62,12 @@ _installed = False
 def install() -> bool:
     """Makes this process elastic when its environment says so; whether it did. A second call does nothing."""
     global _installed
-    if _installed or not env.is_elastic_process():
-        return _installed
+    if _installed:
+        return True
+    if not env.is_elastic_process():
+        if env.is_below_process() and env.sums():
+            sys.meta_path.insert(0, _AfterImport(("torch",), _apply_to_child))
+        return False
     if env.becomes_server():
         become_server()
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
@@ -150,6 +154,10 @@ def _apply(module: ModuleType) -> None:
 def _apply_in_step(module: ModuleType) -> None:
     place, function = _IN_STEP[module.__name__]
     getattr(importlib.import_module(place), function)(module)
+
+
+def _apply_to_child(module: ModuleType) -> None:
+    importlib.import_module("deeprec_ext.torch.children").torch_imported(module)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -147,6 +147,11 @@ def is_elastic_process() -> bool:
     return bool(aimaster_address()) and bool(role()) and owner in (None, os.getpid())
 
 
+def is_below_process() -> bool:
+    """Whether a role of an elastic job, which this process is not, has started it after it had joined."""
+    return bool(aimaster_address()) and bool(role()) and not is_elastic_process()
+
+
 def process_environment(
     *, aimaster: str, job: str, role: str, index: int, slots: int, certificates: str | None, workdir: str,
     evaluator: bool = False, chief: str = "chief", address: str = "", layout: str = "", workers: int = 0,

@@ -91,7 +91,16 @@ class State(Protocol):
 
 
 class OtherError(ProtocolError):
-    """The others sum something else in this step: they are elsewhere in the script, or have another model."""
+    """The others sum something else in this step: they are elsewhere in the script, or have another model.
+
+    Attributes:
+      gradients: whether theirs are a step's: not all of what they sum is `exact`.
+    """
+
+    def __init__(self, gradients: bool, text: str = "") -> None:
+        alike = "this member sums numbers of other shapes or types than the others: the models are not alike"
+        super().__init__(text or alike)
+        self.gradients = gradients
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,10 @@ class Summed:
 
 _TAIL = 4
 """Numbers behind those that are summed: the weight, members, votes, and who asks that all have what it has."""
+
+
+_ANY = -1
+"""What somebody sums who looks: whatever the others do."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +175,7 @@ class Summing:
         self._gave_in: set[int] = set()  # generations to which this step was given
         self._is_new, self._followed = True, True
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
+        self._nobody = False  # of those who have met has a state, nor may begin
         generations.watch(self._look)
 
     @property
@@ -208,7 +222,7 @@ class Summing:
             before, number = self._ring, self._number
             with self._giving_up():
                 given.check()
-                if (result := self._enter(given)) is not None:
+                if (result := self._enter(given, exact)) is not None:
                     return self._had(result, given)
             if self._ring is None:
                 continue
@@ -226,20 +240,32 @@ class Summing:
         if (ring := self._ring) is not None:
             ring.give_up()
 
-    def attend(self, arrays: Sequence[Array] | Given) -> Summed | None:
+    def attend(self, arrays: Sequence[Array] | Given, exact: int = 0) -> Summed | None:
         """Of a member that has nothing to sum at the moment: where another generation has begun it enters that with the others,
         who may want a result or the state of it. Returns a sum that it has missed, None if there is none.
 
         Args:
-          arrays: as of `sum`.
+          arrays, exact: as of `sum`.
         """
         self._begin()
         given = of(arrays)
         for _ in range(2):  # a ring that is over is left first
             with self._giving_up():
-                result = self._enter(given)
+                result = self._enter(given, exact)
                 return self._had(result, given) if result is not None else None
         return None
+
+    def look(self) -> bool:
+        """The state of who has one is put here, whatever they sum; this member takes no part, and is as one that is new. False:
+        nobody has one."""
+        self._begin()
+        self._nobody = False
+        while self._last is None and not self._nobody:
+            with self._giving_up():
+                self._enter(of(()))
+        found = self._last is not None
+        self.forget()
+        return found
 
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
@@ -293,8 +319,9 @@ class Summing:
         """
         if time.monotonic() > end:
             raise OtherError(
+                True,
                 f"the others have not come to {self.place} for {ELSEWHERE_SECONDS:g} s, where this process is in its script: "
-                "they are past that, or make other steps"
+                "they are past that, or make other steps",
             )
         held, last = (self._is_new, self._gave_in.copy()), self._last
         self._is_new, self._last = True, last or _Result(np.empty(0), 0, self._number, 0, 0)
@@ -333,7 +360,7 @@ class Summing:
             ring.sum(flat[exactly:end], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given))
+        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given, exact))
 
     def _shaped(self, result: _Result, given: Given) -> Summed:
         found: list[Array] = []
@@ -355,10 +382,13 @@ class Summing:
         if any(one[1] != told[source][1] for one in told):
             self._hand_on_state(ring, source, takes=check != told[source][1])
 
-    def _kind(self, given: Given) -> int:
-        """Of what is summed, and how it is cut."""
+    def _kind(self, given: Given, exact: int) -> int:
+        """Of what is summed, and how it is cut; odd, where there are gradients among it."""
+        if not given.like:
+            return _ANY
         shapes = [(one.dtype.str, one.shape) for one in given.like]
-        return zlib.crc32(repr([self.half, self.place, given.starts, *shapes]).encode())
+        check = zlib.crc32(repr([self.half, self.place, given.starts, *shapes]).encode())
+        return check << 1 | (exact < len(given.like))
 
     def _room(self, arrays: Sequence[Array]) -> Array:
         size, dtype = sum(one.size for one in arrays) + _TAIL, arrays[0].dtype
@@ -385,28 +415,29 @@ class Summing:
             self._ring.leave()
             self._ring = None
 
-    def _enter(self, given: Given) -> _Result | None:
+    def _enter(self, given: Given, exact: int = 0) -> _Result | None:
         """This member is in a ring, and has what the others have; a result: of the step that it asks for, which is over."""
         if self._ring is not None:
             if self._generations.over(self._number):  # of a ring of one nobody would hear it otherwise
                 raise LostError("another generation has begun")
-            return self._meet(self._ring, given) if self.place else None
+            return self._meet(self._ring, given, self._kind(given, exact)) if self.place else None
         generation = self._generations.after(self._number, self._trouble)
         self._number = number = generation.number
         wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
-        return self._meet(self._ring, given)
+        return self._meet(self._ring, given, self._kind(given, exact))
 
-    def _meet(self, ring: Ring, given: Given) -> _Result | None:
+    def _meet(self, ring: Ring, given: Given, mine_is: int) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        last, dtype = self._last, given.like[0].dtype
+        last, dtype = self._last, given.like[0].dtype if given.like else np.dtype(np.float32)
         mine = (-1, -1, -1, -1, 0)
         if last is not None:
             mine = (last.begun, last.step, last.number, last.before, last.kept)
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
-        said = json.dumps((*mine, self._kind(given), self._may_begin, *had, bool(self.place), self._asks)).encode()
+        may_begin = self._may_begin and bool(given.like)
+        said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks)).encode()
         told = [tuple(json.loads(one)) for one in ring.gather(said)]
         best = max(told, key=lambda one: one[:5])  # the first of them; of the model that began last
         source, (begun, step, number, before, kept, kind, _, kind_had, type_had, *_) = told.index(best), best
@@ -417,19 +448,18 @@ class Summing:
         late = [
             kept > 0 and one[:3] == (begun, step - 1, before) and not one[9] for one in told
         ]  # else it may be elsewhere by now
-        alike = [one[5] == (kind_had if is_late else kind) for one, is_late in zip(told, late)]
+        alike = [one[5] in (_ANY, kind_had if is_late else kind) for one, is_late in zip(told, late)]
         waits = [one[9] and not is_alike for one, is_alike in zip(told, alike)]
         alike = [one or waiting for one, waiting in zip(alike, waits)]
         self._passes = None
         if not alike[ring.rank]:
-            raise OtherError(
-                "this member sums numbers of other shapes or types than the others: the models are not alike"
-            )
+            raise OtherError(bool(kind & 1))
         if not all(alike):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
         if begins:
             if first is None:
+                self._nobody = True
                 ring.leave()  # in order, as above
                 raise LostError("nobody has the model, and who may begin it is not here")
             source = first

@@ -12,10 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from deeprec_ext.elastic.agent.rate import Rate
-
-__all__ = ["Rate", "scaled"]
-
 
 def scaled(variables: Sequence[Any], rate: Any, update: Callable[[], Any]) -> Any:
     """What `update` gives; what it has changed is `rate` times as much afterwards.

@@ -26,11 +26,12 @@ import tensorflow as tf
 from deeprec_ext import env
 from deeprec_ext.allreduce.given import Given, cut
 from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.elastic.agent.rate import Rate
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.elastic.member.views import LeaveError
 from deeprec_ext.errors import ProtocolError, RefusedError
-from deeprec_ext.hooks.rates import Rate, scaled
+from deeprec_ext.hooks.rates import scaled
 from deeprec_ext.tf_private import estimators, keras_classes, training
 from deeprec_ext.tf_private.operations import exchange_input
 from deeprec_ext.tf_private.wrapping import seen, wrap

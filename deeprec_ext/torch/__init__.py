@@ -2,7 +2,8 @@
 
 An unmodified script is led here when it imports torch (`doorway`): `process_groups` stands for `torch.distributed`,
 `wrapped` for `DistributedDataParallel`, `sampling` for `DistributedSampler`; `replica` is what they share, `snapshot` what a
-newcomer is given. A script may also name them:
+newcomer is given, `beginning` what a script calls before its first step, `pace` what it decides by counts of its own. A script
+may also name them:
 
     from deeprec_ext.torch import DistributedDataParallel, DistributedSampler, init_process_group, membership
 """

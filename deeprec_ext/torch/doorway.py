@@ -118,10 +118,12 @@ def _tell_environment() -> None:
 
 
 def _save(original: Callable[..., Any], *args: Any, **words: Any) -> Any:
-    """Behind a pass that the others have had before, with later ones after it: what there was to save is saved."""
+    """Behind a pass that the others have had before, with later ones after it: a file that is there has been saved then, or
+    later. One that is not may have been renamed, so the script finds it: with the model as the others have it by now."""
     replica = importlib.import_module("deeprec_ext.torch.replica").REPLICA
-    if replica.is_behind:
-        log.info("torch.save is left out: the job is further, and this process comes after it")
+    file = args[1] if len(args) > 1 else words.get("f")
+    if replica.is_behind and isinstance(file, (str, os.PathLike)) and os.path.exists(file):
+        log.info("torch.save to %s is left out: the job is further, and this process comes after it", file)
         return None
     return original(*args, **words)
 

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from deeprec_ext.elastic.member import joined
+from deeprec_ext.torch.beginning import ALL_REDUCE, BARRIER, BROADCAST
 from deeprec_ext.torch.replica import REPLICA
 
 _OPERATORS = ("MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR")
-_BARRIER, _ALL_REDUCE, _BROADCAST = 1, 2, 3
 
 REFUSED = (
     "new_group", "new_subgroups", "split_group", "init_device_mesh",
@@ -55,7 +55,8 @@ def init_process_group(
     backend: Any = None, init_method: Any = None, timeout: Any = None, world_size: int = -1, rank: int = -1, store: Any = None,
     group_name: str = "", pg_options: Any = None, **more: Any,
 ) -> None:  # fmt: skip
-    """This process takes part in its job, whatever the arguments say."""
+    """This process takes part in its job, whatever the arguments say. At the job's beginning it waits for the others that the
+    job begins with, two minutes at the most."""
     REPLICA.join()
 
 
@@ -85,13 +86,9 @@ def get_backend(group: Any = None) -> str:
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-    """Before anybody trains workers wait for the chief, which does not wait for them: what rank 0 prepares is there then."""
+    """Before the first step it is of the processes that begin together; who comes later waits for the first that trains."""
     _default(group)
-    member = REPLICA.here
-    if member.step < 0 and not REPLICA.chief:
-        member.wait_for_somebody()
-    else:
-        REPLICA.collective(np.zeros(1, np.float32), 1.0, _BARRIER)
+    REPLICA.collective(np.zeros(1, np.float32), 1.0, BARRIER)
     return _done(async_op)
 
 
@@ -120,21 +117,22 @@ def reduce(
 
 
 def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, **more: Any) -> Any:
-    """Of rank `src`; where it is not here, of the first that is. Before anybody trains each keeps what it has: of a model all
-    get the chief's with their first step."""
+    """Of rank `src`; where it is not here, of the first that is. Who comes later has what was broadcast before the first step;
+    in epochs that are over it keeps what it has."""
     _default(group)
     member = REPLICA.here
-    if member.step < 0 and not isinstance(tensor, torch.nn.Parameter):
-        member.notice(
-            "broadcast-before-steps", "torch.distributed.broadcast before the first step gives each process its own",
-            "take what has to be alike from the command line, a file or a fixed seed; weights need no broadcast",
-        )  # fmt: skip
     held = tensor.detach().cpu().contiguous()
     exact = held.dtype in (torch.float32, torch.float64)
     values = held.reshape(-1) if exact else _bytes(held)
-    summed = REPLICA.collective(values.numpy(), float(REPLICA.rank == src), _BROADCAST)
+    summed = REPLICA.collective(values.numpy(), float(REPLICA.rank == src), BROADCAST)
     if summed is not None and not summed.weight:
-        summed = REPLICA.collective(values.numpy(), float(REPLICA.place[1] == 0), _BROADCAST)
+        summed = REPLICA.collective(values.numpy(), float(REPLICA.place[1] == 0), BROADCAST)
+    if summed is None and not isinstance(tensor, torch.nn.Parameter):
+        member.notice(
+            "broadcast-alone", "a torch.distributed.broadcast that the others have had before gives this process its own",
+            "take what has to be alike from the command line, a file or a fixed seed; what is broadcast before the first step, "
+            "up to 16 MiB, is handed on, and weights need no broadcast",
+        )  # fmt: skip
     if summed is not None and summed.weight:
         came = torch.from_numpy(np.ascontiguousarray(summed.arrays[0]))
         if not exact:
@@ -161,7 +159,7 @@ def _reduced(tensor: Any, op: Any, name: str) -> Any:
         )
     held = tensor.detach().cpu()
     kind = torch.float32 if held.dtype in (torch.float16, torch.bfloat16) else torch.float64
-    summed = REPLICA.collective(held.to(kind).reshape(-1).contiguous().numpy(), 1.0, _ALL_REDUCE)
+    summed = REPLICA.collective(held.to(kind).reshape(-1).contiguous().numpy(), 1.0, ALL_REDUCE)
     if summed is None:
         return None
     mean = torch.from_numpy(np.ascontiguousarray(summed.arrays[0]))

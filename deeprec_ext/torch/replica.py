@@ -12,8 +12,8 @@ again; where they are in a later pass, its own is over.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
+import multiprocessing
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +28,8 @@ from deeprec_ext.allreduce.summing import OtherError, Summed
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.torch.beginning import Beginning
+from deeprec_ext.torch.children import NO_WORKER
 from deeprec_ext.torch.snapshot import Snapshot
 
 log = logging.getLogger("deeprec_ext")
@@ -35,8 +37,9 @@ log = logging.getLogger("deeprec_ext")
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
 """Before a newcomer that has found the others elsewhere tries again: at first, and after a while."""
 
-ELSEWHERE_SECONDS = 300.0
-"""So long it tries."""
+OTHERS_MAX = 200
+"""So often it may find them in a step with gradients of other shapes: then their model is another one. While they sum something
+else, of a long validation perhaps, it waits for the next step."""
 
 LINGER_SECONDS = 30.0
 """How long a worker whose script has ended waits for a chief that died, and has nobody else to get the model from."""
@@ -54,6 +57,7 @@ class Replica:
     def __init__(self) -> None:
         self.member: Member | None = None
         self.snapshot = Snapshot()
+        self.beginning = Beginning(self)
         self.current: Any = None
         self.accumulates = False
         self.chief = env.role() == "chief"
@@ -75,16 +79,15 @@ class Replica:
         if self.member is not None:
             raise RuntimeError("trying to initialize the default process group twice!")
         if self._joined is None:
+            if multiprocessing.parent_process() is not None and env.owner_pid() is None:
+                joined.give_up(NO_WORKER)  # the AIMaster hears it as of the role itself
             one = joined.join(self.snapshot, may_begin=self.chief)
             if not isinstance(one, Member):
-                raise UsageError(
-                    "init_process_group in a process that a role has started: the job's workers are its processes. Call it in "
-                    "the script's own process, and leave out torch.multiprocessing.Process: deeprec-ext run --workers N starts "
-                    "them"
-                )
+                raise UsageError(NO_WORKER)
             self._joined = one
             atexit.register(self.linger)
         self.member = self._joined
+        self.beginning.wait()
 
     @property
     def rank(self) -> int:
@@ -132,6 +135,8 @@ class Replica:
             self.linger()
             self.member.pause()
             self.member = None
+            self.snapshot.begun.clear()  # what comes after another init is another beginning
+            self.beginning = Beginning(self, self._members or None)
 
     def linger(self) -> None:
         """The chief may have died, and be on its way back: who has the model waits for it."""
@@ -162,14 +167,17 @@ class Replica:
 
         Raises LeaveError.
         """
-        member, pass_ = self.here, self.current
+        self.beginning.end()
+        member, pass_, pace = self.here, self.current, self.snapshot.pace
+        pace.settings = member.settings
         self.position = self.position + 1 if pass_ is not None else 1
         if pass_ is not None and pass_.past:
             return None
+        dtype = arrays[0].dtype
+        given = [*arrays, pace.given(dtype), np.full(1, self.position, dtype)]
         if self.position == 1:
-            self._like, self._exact = [np.zeros_like(one) for one in arrays], exact + 1
-        given = [*arrays, np.full(1, self.position, arrays[0].dtype)]
-        end, wait = time.monotonic() + ELSEWHERE_SECONDS, RETRY_SECONDS
+            self._like, self._exact = [np.zeros_like(one) for one in given[:-1]], exact + 2
+        met, wait = 0, RETRY_SECONDS
         while True:
             self.snapshot.came, was_new = None, member.step < 0
             if was_new:
@@ -177,13 +185,14 @@ class Replica:
             weight = 1.0 if pass_ is None else float(pass_.weight)
             votes = was_new or pass_ is None or not pass_.has_next()
             try:
-                summed = member.sum(given, weight, last=pass_ is not None, vote=votes, other=True, exact=exact + 1)
+                summed = member.sum(given, weight, last=pass_ is not None, vote=votes, other=True, exact=exact + 2)
             except OtherError as error:
                 log.info("the others are elsewhere: %s", error)
-                if time.monotonic() > end:
+                met += error.gradients
+                if met > OTHERS_MAX:
                     raise
             else:
-                self._hear(summed)
+                self.heard(summed)
                 came = self._came()
                 same = came == self.snapshot.place and summed.weight and summed.arrays[-1][0] == self.position
                 if came is None or same:  # else it has their state as their loaders had it, before a forward pass
@@ -206,12 +215,24 @@ class Replica:
             )
         if pass_ is not None:
             pass_.stepped(summed)
+        else:
+            self._chief_seen = self.chief or self._sees_chief
         if self.chief:
             self._kept.look(self.snapshot, summed.step)
         if not summed.weight:
             return None
         if position < self.position:  # some have left the loop, and their loaders have given nothing, with a weight
             means = [np.asarray(one * (self.position / position), one.dtype) for one in means]
+        *means, told = means
+        pace = self.snapshot.pace
+        if apart := pace.came(told):
+            joined.give_up(apart)
+        if pace.rates_differ:
+            self.here.notice(
+                "learning-rates-differ", "processes give their optimizers different learning rates: each step has the mean",
+                "take a schedule of torch.optim.lr_scheduler, which is handed on to who comes, instead of a count of steps",
+                mended=True,
+            )  # fmt: skip
         return means
 
     def _came(self) -> tuple[int, int] | None:
@@ -234,7 +255,7 @@ class Replica:
             log.info("the others are elsewhere: %s", error)
             member.pause()
             return None
-        self._hear(summed)
+        self.heard(summed)
         if self._came() is not None or (summed.weight and summed.arrays[-1][0]):  # the others have made a step
             member.pause()
             return None
@@ -244,9 +265,11 @@ class Replica:
         """What a script sums besides. None: this process has nobody to sum with at present.
 
         Args:
-          array: [n] of float32 or float64; kind: tells operations apart.
+          array: [n] of float32 or float64; kind: tells operations apart (`beginning`).
         """
         member = self.here
+        if self.beginning.open:
+            return self.beginning.call(array, weight, kind)
         if member.step < 0 or (self.current is not None and self.current.past):
             return None
         self.snapshot.came = None
@@ -258,32 +281,16 @@ class Replica:
             log.info("the others are elsewhere: %s", error)
             member.pause()
             return None
-        self._hear(summed)
+        self.heard(summed)
         if self._came() is not None:
             member.pause()
             return None
         return summed
 
-    def fetch(self, like: Sequence[Array], exact: int) -> bool:
-        """The state of who is there, as a step has left it; whether there is one. This process takes no part.
-
-        Args:
-          like, exact: as of `reduce`.
-        """
-        member = self.here
-        if not self._like:
-            self._like, self._exact = [np.zeros_like(one) for one in like], exact + 1
-        end = time.monotonic() + 10.0
-        while member.view.workers and time.monotonic() < end:
-            self.snapshot.came = None
-            with contextlib.suppress(OtherError):
-                member.sum(self._zeros(), 0.0, last=True, vote=True, other=True, exact=self._exact)
-            came = self._came()
-            member.pause()
-            if came is not None:
-                return True
-            time.sleep(RETRY_SECONDS)
-        return False
+    def fetch(self) -> bool:
+        """The state of who is there, as a step has left it; whether there is one. This process takes no part."""
+        self.snapshot.came = None
+        return bool(self.here.view.workers) and self.here.look() and self._came() is not None
 
     def settle(self) -> None:
         """Before this process leaves: what became of its last step is known. Raises LeaveError."""
@@ -291,7 +298,7 @@ class Replica:
         if self.in_step and self.current is not None and self.current.pending:
             self.current.withdraw()
             try:
-                self._hear(member.sum(self._zeros(), 0.0, last=True, vote=True, other=True, exact=self._exact))
+                self.heard(member.sum(self._zeros(), 0.0, last=True, vote=True, other=True, exact=self._exact))
             except OtherError as error:
                 log.info("the others are elsewhere: %s", error)
         member.leave()
@@ -300,8 +307,10 @@ class Replica:
         """A chief begins with what was kept of the job, unless somebody has a newer state."""
         if self.chief and not self._restored:
             self._restored = True
+            own = list(self.snapshot.begun)
+            self.snapshot.begun.clear()  # what was kept may be of another run, which this one goes on
             self._kept.back(self.snapshot)
-            self.snapshot.came = None
+            self.snapshot.came, self.snapshot.begun[:] = None, own
 
     def ended(self) -> None:
         """A pass is over for all."""
@@ -310,8 +319,9 @@ class Replica:
         if self.chief:
             self._kept.epoch(self.snapshot, self.member.step)
 
-    def _hear(self, summed: Summed) -> None:
-        self._members = summed.members
+    def heard(self, summed: Summed) -> None:
+        """What each sum says."""
+        self._members = self.snapshot.pace.members = summed.members
         if self.current is not None:
             self.current.heard(summed)
 

@@ -171,6 +171,7 @@ class Pass:
         self._end()
 
     def _begin(self) -> None:
+        REPLICA.beginning.end()
         member = REPLICA.here
         before, REPLICA.current = REPLICA.current, None
         number = self._sampler.number()
@@ -396,5 +397,4 @@ class Pass:
         """A chief that comes late, and may be asked to save the model: that of the others."""
         known = REPLICA.job_place
         if REPLICA.chief and not REPLICA.in_step and (known is None or known[1] <= self._number):
-            for one in REPLICA.snapshot.models:
-                REPLICA.fetch(one.like(), one.exact)
+            REPLICA.fetch()

@@ -17,6 +17,7 @@ import torch
 
 from deeprec_ext.allreduce.ring import Array
 from deeprec_ext.errors import ProtocolError
+from deeprec_ext.torch.pace import Pace
 
 LEFT_OUT = object()
 """Of what is no number, text or tensor: each process has its own (functions, as those of LambdaLR)."""
@@ -29,6 +30,9 @@ class Snapshot:
       place: (which sampler, which pass over it): where in the script this process is.
       came: the place of the member whose state was put last; None: none was, since somebody looked.
       called: what it is in backups; as `Kept` has it.
+      pace: steps and learning rates of the optimizers that are watched.
+      begun: what calls before the first step came to (`beginning`); is_beginning: nothing else is put here as yet;
+        they_begin: whether that is so where a state was put from last.
     """
 
     called = "torch"
@@ -36,6 +40,9 @@ class Snapshot:
     def __init__(self) -> None:
         self.place = (0, -1)
         self.came: tuple[int, int] | None = None
+        self.begun: list[Array | None] = []
+        self.is_beginning = self.they_begin = False
+        self.pace = Pace(lambda: [one for model in self.models for one in model.parameters()])
         self._models: list[weakref.ref[Any]] = []
         self._watched: list[weakref.ref[Any]] = []
 
@@ -46,6 +53,8 @@ class Snapshot:
         """Something with `state_dict` and `load_state_dict`, in the order in which all processes make it."""
         if all(known() is not one for known in self._watched):
             self._watched.append(weakref.ref(one))
+            if isinstance(one, torch.optim.Optimizer):
+                self.pace.watch(one)
 
     @property
     def models(self) -> list[Any]:
@@ -56,6 +65,9 @@ class Snapshot:
         words = {
             "place": self.place,
             "models": [encoded(list(_tensors(one)), tensors) for one in self.models],
+            "pace": self.pace.take(),
+            "begins": self.is_beginning,
+            "begun": encoded([None if one is None else torch.from_numpy(one) for one in self.begun], tensors),
             "watched": [[type(one).__name__, encoded(one.state_dict(), tensors)] for one in self._alive],
         }
         return [np.frombuffer(bytearray(json.dumps(words).encode()), np.uint8), *map(array_of, tensors)]
@@ -69,6 +81,10 @@ class Snapshot:
             kinds = [name for name, _ in words["watched"]]
             place, number = map(int, words["place"])
             states = [decoded(one, arrays[1:]) for _, one in words["watched"]]
+            self.they_begin = bool(words["begins"])
+            self._hear([None if one is None else one.numpy() for one in decoded(words["begun"], arrays[1:])])
+            if self.is_beginning:
+                return
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
             raise ProtocolError(f"the state of another member cannot be read: {error}") from error
         mine = [[(one.dtype, one.shape) for one in _tensors(model)] for model in models]
@@ -90,7 +106,18 @@ class Snapshot:
                 ]
                 state = {**state, "param_groups": own}
             one.load_state_dict(state)
+        self.pace.put(words["pace"])
         self.came = (place, number)
+
+    def _hear(self, begun: Sequence[Array | None]) -> None:
+        """What calls before the first step came to, there."""
+        for own, other in zip(self.begun, begun):
+            if own is not None and other is not None and own.tobytes() != other.tobytes():
+                raise ProtocolError(
+                    "what was broadcast before the first step is another thing here than in the other processes, since rank 0 "
+                    "has begun again before anybody trained: this process has to begin again"
+                )
+        self.begun += begun[len(self.begun) :]
 
     @property
     def _alive(self) -> list[Any]:

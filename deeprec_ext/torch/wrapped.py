@@ -83,10 +83,6 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------------ sums
 
-    def like(self) -> list[Array]:
-        """Zeros, as `_arrays` are."""
-        return [np.zeros_like(one) for one in self._arrays()]
-
     @property
     def exact(self) -> int:
         """Of `_arrays`, so many of the last ones are no gradients."""

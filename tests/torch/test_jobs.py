@@ -99,3 +99,41 @@ def test_what_cannot_be_followed_ends_the_job_with_its_name(begin):
     job = begin("--workers", "1", command=(sys.executable, str(SCRIPTS / "gathers.py")))
     assert job.end() != 0
     assert "torch.distributed.all_gather cannot be followed where workers come and go" in job.output
+
+
+def test_scripts_that_decide_by_counts_of_their_own_stay_equal_and_have_what_rank_0_broadcast(begin, tmp_path):
+    """Rates by hand, a seed from rank 0, a file that is renamed: who comes later is not apart."""
+    place, enough = tmp_path / "out", tmp_path / "enough"
+    command = (sys.executable, str(SCRIPTS / "counts.py"), "--place", str(place), "--until", str(enough))
+    job = begin("--workers", "1", command=command)
+    wait_together(job, place, 2)
+    assert job.scale(workers=2).outcome == "committed"
+    wait_together(job, place, 3)
+    killed = job.kill("chief-0")
+    job.until(lambda: job.pid("chief-0") != killed, "another process of chief-0")
+    wait_together(job, place, 3)
+    enough.touch()
+    assert job.end() == 0, job.output
+    known = defaultdict(set)
+    for rows in lines(place, "step").values():
+        for number, state, seed, _ in rows:
+            known[number].add((state, seed))
+    assert {number: found for number, found in known.items() if len(found) > 1} == {}
+    assert len({seed for found in known.values() for _, seed in found}) == 1
+    assert (place / "model.pt").exists() and not (place / "model.tmp").exists()
+
+
+def test_what_rank_0_prepares_is_there_for_all_until_the_first_step(begin, tmp_path):
+    job = begin("--workers", "1", command=(sys.executable, str(SCRIPTS / "checkpoint.py"), str(tmp_path / "file")))
+    assert job.end() == 0, job.output
+    said = "".join(file.read_text() for file in (job.directory / "logs").glob("*.log"))
+    assert {line for line in said.splitlines() if "is through" in line} == {
+        f"rank {one} of 2 is through" for one in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("words", [(), ("joined",)])
+def test_processes_that_a_script_starts_itself_are_refused_by_name(begin, words):
+    job = begin("--workers", "1", command=(sys.executable, str(SCRIPTS / "processes.py"), *words))
+    assert job.end() != 0
+    assert "init_process_group in a process that a role has started" in job.output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deeprec_ext.aimaster.ledger.dataset import Dataset
@@ -16,6 +17,10 @@ FOLDED_KEY = "ledger_folded"
 STEPS = "steps"
 """Purpose of a dataset whose records are steps, which are in no sum of records."""
 _TOTALS = ("records", "trained", "skipped", "lost", "repeated", "repeated_at_least", "stale", "left", "set_aside")
+
+
+_EPOCH = re.compile(r"(.*), epoch (\d{1,9})", re.DOTALL)
+_COUNTED = ("records", "trained", "repeated", "repeated_at_least", "stale", "skipped", "set_aside")
 
 
 def numbers_of(dataset: Dataset) -> dict[str, Any]:
@@ -78,7 +83,7 @@ def fold(totals: dict[str, dict[str, Any]], dataset: Dataset) -> None:
 
 
 def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
-    """Of several passes over one dataset, the last."""
+    """Of several passes over one dataset, the last; epochs that are datasets of their own, and over, are one."""
     found = []
     for dataset in {shown_name(dataset): dataset for dataset in datasets.values()}.values():
         visits, declaration = dataset.visits, dataset.declaration
@@ -90,4 +95,26 @@ def status(datasets: Mapping[str, Dataset]) -> list[pb.DataStatus]:
             set_aside=saturated(visits.set_aside), skipped=saturated(dataset.counters.skipped),
             repeated_at_least=saturated(dataset.repeated_at_least), steps=declaration.steps,
         ))  # fmt: skip
+    return _together(found)
+
+
+def _together(told: Sequence[pb.DataStatus]) -> list[pb.DataStatus]:
+    """What is called `sampler 0, epoch 3`, and trained, is shown as `sampler 0, epochs 0 to 3`: it has nothing more to say."""
+    over: dict[str, list[pb.DataStatus]] = {}
+    for one in told:
+        if (name := _EPOCH.fullmatch(one.name)) and one.trained >= one.records > 0 and not one.leased:
+            over.setdefault(name[1], []).append(one)
+    found, shown = [], {one.name: several for several in over.values() if len(several) > 1 for one in several}
+    for one in told:
+        several = shown.get(one.name, [one])
+        if one is not several[0]:
+            continue
+        if len(several) > 1:
+            numbers = sorted(int(_EPOCH.fullmatch(each.name)[2]) for each in several)  # type: ignore[index]
+            sums = {name: saturated(sum(getattr(each, name) for each in several)) for name in _COUNTED}
+            one = pb.DataStatus(
+                name=f"{one.name.rpartition(', ')[0]}, epochs {numbers[0]} to {numbers[-1]}", purpose=one.purpose,
+                epoch=len(several) - 1, epochs=len(several), steps=one.steps, **sums,
+            )  # fmt: skip
+        found.append(one)
     return found

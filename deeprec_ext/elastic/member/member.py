@@ -205,20 +205,32 @@ class Member:
             if self.leaving.wait(LOOK_SECONDS):
                 self.leave()
 
-    def attend(self, arrays: Sequence[Array] | Given) -> Summed | None:
+    def attend(self, arrays: Sequence[Array] | Given, exact: int = 0) -> Summed | None:
         """Of a member that waits for something else than sums; see `Summing.attend`. Raises LeaveError as `sum` does."""
         self.take_part()
         self._out_since = self._clock()  # it is there, and waits for something else
-        return self._summing.attend(arrays)
+        return self._summing.attend(arrays, exact)
 
     def pause(self) -> None:
         """It sums no more for now, and nobody is to wait for it; with its next sum it comes back as one that is new."""
         self.drop()
-        self._summing.forget()
         self._out_since = None
+        # First: else the others' word that the ring is lost may come before it, and a ring of the same is made later and later.
         if self._says_ready and not self._parted:
             self._says_ready = False
             self.agent.send(pb.AgentMessage(ring=pb.Ring()))
+        self._summing.forget()
+
+    def renew(self) -> None:
+        """As `pause`, but the others wait for it: its next sum is in their next one."""
+        self._summing.forget()
+
+    def look(self) -> bool:
+        """See `Summing.look`. Raises LeaveError as `sum` does."""
+        self.take_part()
+        found = self._summing.look()
+        self.pause()
+        return found
 
     def rest(self) -> None:
         """As `pause`, of one that goes on with what it has: it comes back with its next sum."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from deeprec_ext import env
 from deeprec_ext.allreduce.ring import Array
+from deeprec_ext.elastic.agent.rate import Rate
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import UsageError
-from deeprec_ext.hooks.rates import Rate
 from deeprec_ext.hooks.summed import SUMS
 
 

@@ -201,3 +201,50 @@ def test_a_number_alone_stays_one_of_its_type(job):
     announce("a")
     (mean,) = members["a"].summing.sum([np.array(3.0, np.float32)], 2.0).arrays
     assert (mean.shape, mean.dtype, float(mean)) == ((), np.float32, 3.0)
+
+
+def test_who_looks_has_the_state_whatever_the_others_sum_and_takes_no_part(job):
+    members, announce = job
+    a, b, c = members.values()
+    c.summing = Summing(c.listener, c.told, c, may_begin=False)
+    announce("ab")
+    all_of([lambda one=one: one.sum(1.0) for one in (a, b)])
+    a.state = b.state = np.array([5.0])
+    announce("abc")
+
+    def looks() -> bool:
+        found = c.summing.look()
+        announce("ab")
+        return found
+
+    found = all_of(
+        [
+            looks,
+            lambda: a.summing.sum([np.ones(7)], 1.0, other=True),
+            lambda: b.summing.sum([np.ones(7)], 1.0, other=True),
+        ]
+    )
+    assert found[0] and float(c.state[0]) == 5.0 and c.summing.step == -1
+    assert [one.members for one in found[1:]] == [2, 2]
+
+
+def test_who_looks_where_nobody_has_a_state_is_told_so(job):
+    members, announce = job
+    a, b, c = members.values()
+    for one in (b, c):
+        one.summing = Summing(one.listener, one.told, one, may_begin=False)
+    announce("c")
+    assert not c.summing.look() and float(c.state[0]) == float(ord("c"))
+    announce("bc")
+
+    found = all_of([c.summing.look, b.summing.look])
+    assert found == [False, False]
+    announce("ac")
+
+    def waits() -> bool:
+        found = c.summing.look()  # of who may begin, and does
+        announce("a")
+        return found
+
+    found = all_of([waits, lambda: a.sum(3.0)])
+    assert found[0] and float(c.state[0]) == float(ord("a")) and found[1].members == 1

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deeprec_ext.hooks.rates import Rate, scaled
+from deeprec_ext.elastic.agent.rate import Rate
+from deeprec_ext.hooks.rates import scaled
 
 v1 = tf.compat.v1
 

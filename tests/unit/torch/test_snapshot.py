@@ -28,15 +28,16 @@ class Process:
             torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, 1)
         ).to(dtype)
         self.optimizer = OPTIMIZERS[kind](self.model.parameters())
+        self.snapshot = Snapshot()
+        self.snapshot.holds(self.model)
+        self.snapshot.watch(self.optimizer)
         self.schedules = [
             torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.1, total_steps=100, cycle_momentum=kind != "adagrad"),
             torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [3, 20]),
             torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, patience=2),
         ]
         self.dtype = dtype
-        self.snapshot = Snapshot()
-        self.snapshot.holds(self.model)
-        for one in (self.optimizer, *self.schedules):
+        for one in self.schedules:
             self.snapshot.watch(one)
 
     def steps(self, seed: int, count: int = 5) -> None:

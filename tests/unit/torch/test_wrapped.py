@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from types import SimpleNamespace
 
@@ -25,20 +26,24 @@ class Other:
         self.leaving = threading.Event()
         self.view = SimpleNamespace(workers=[SimpleNamespace(name="chief-0"), SimpleNamespace(name="worker-0")])
         self.identity = SimpleNamespace(name="chief-0")
-        self.place = (2, 0)
+        self.place, self.settings = (2, 0), None
         self.sums: list[list[np.ndarray]] = []
-        self.elsewhere = 0
+        self.elsewhere, self.gradients, self.notices = 0, True, []
 
     def sum(self, arrays, weight=1.0, **words):
         if self.elsewhere:
             self.elsewhere -= 1
-            raise OtherError("elsewhere")
+            raise OtherError(self.gradients)
         self.sums.append([np.array(one) for one in arrays])
         self.step = max(0, self.step) + 1
         total = weight + self.weight
-        found = [(one * weight + one * self.factor * self.weight) / (total or 1) for one in arrays[:-1]]
-        last = arrays[-1] if total else np.zeros_like(arrays[-1])
-        return Summed([one.astype(arrays[0].dtype) for one in (*found, last)], total, self.step, True, True, False, 2)
+        alike = 1 if len(arrays) == 2 else 2  # counts are the same in both
+        found = [(one * weight + one * self.factor * self.weight) / (total or 1) for one in arrays[:-alike]]
+        found += [one if total else np.zeros_like(one) for one in arrays[-alike:]]
+        return Summed([one.astype(arrays[0].dtype) for one in found], total, self.step, True, True, False, 2)
+
+    def notice(self, code, text, remedy, **words) -> None:
+        self.notices.append(code)
 
     def pause(self) -> None:
         self.step = -1
@@ -52,6 +57,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Other:
     monkeypatch.setattr(one, "chief", True)
     monkeypatch.setattr(one, "_members", 0)
     monkeypatch.setattr(one, "snapshot", Snapshot())
+    monkeypatch.setattr(one, "beginning", SimpleNamespace(open=False, end=lambda: None))
     monkeypatch.setattr(replica, "RETRY_SECONDS", 0.0)
 
     def refuse(reason: str) -> None:
@@ -167,6 +173,50 @@ def test_who_finds_the_others_elsewhere_takes_no_part_and_tries_again(member: Ot
     assert member.elsewhere == 0 and len(member.sums) == 1
 
 
+def test_whose_model_is_another_one_ends_and_who_waits_for_a_long_validation_does_not(
+    member: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "OTHERS_MAX", 5)
+    monkeypatch.setattr(replica, "RETRY_SECONDS_MAX", 0.0)
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    member.elsewhere, member.gradients = 50, False
+    model(torch.ones(2, 3)).sum().backward()
+    assert len(member.sums) == 1
+    member.elsewhere, member.gradients = 50, True
+    with pytest.raises(OtherError, match="models are not alike"):
+        model(torch.ones(2, 3)).sum().backward()
+
+
+def test_steps_and_rates_that_come_apart_are_told(member: Other) -> None:
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pace, whole = replica.REPLICA.snapshot.pace, member.sum
+    pace.watch(optimizer)
+
+    def others(steps: float, rate: float):
+        def summed(arrays, *args, **words):
+            theirs = np.array(arrays[-2])
+            theirs[0] += steps
+            theirs[len(theirs) // 2] = theirs[0] ** 2
+            theirs[-1] += rate
+            if rate:
+                theirs[6], theirs[6 + (len(theirs) - 1) // 2] = 7.5, 60.0  # one has 7, one 8
+            return whole([*arrays[:-2], theirs, arrays[-1]], *args, **words)
+
+        return summed
+
+    member.sum = others(0.0, 0.05)
+    model(torch.ones(2, 3)).sum().backward()
+    before = model.module.bias.detach().clone()
+    grad = model.module.bias.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(model.module.bias, before - 0.15 * grad)
+    assert "learning-rates-differ" in member.notices and optimizer.param_groups[0]["lr"] == 0.1
+    member.sum = others(1.0, 0.0)
+    with pytest.raises(AssertionError, match=r"optimizers have made other steps here.*no_sync"):
+        model(torch.ones(2, 3)).sum().backward()
+
+
 @pytest.mark.parametrize("position, weight", [(0, 1.0), (2, 4.0), (0, 0.0)])
 def test_a_newcomer_takes_the_state_again_where_it_has_not_met_the_others_in_a_step(
     member: Other, position: int, weight: float
@@ -245,7 +295,7 @@ def test_the_world_is_the_last_sum_and_before_the_first_the_ring_as_it_is(member
     assert get_world_size() == 3
     member.view.workers = [SimpleNamespace(name="worker-0")]
     assert get_world_size() == 2  # and this one, which is on its way
-    replica.REPLICA._hear(Summed([], 1.0, 9, True, True, False, 4))
+    replica.REPLICA.heard(Summed([], 1.0, 9, True, True, False, 4))
     assert get_world_size() == 4  # as all that were in it have heard, whatever view comes
 
 
@@ -303,3 +353,24 @@ def test_a_schedule_stays_at_its_end_and_a_step_of_nothing_scales_nothing():
     scaler.step(optimizer)
     scaler.update()
     assert weight.tolist() != [1.0] * 3
+
+
+def test_what_is_saved_behind_an_epoch_that_has_later_ones_is_left_as_it_is_or_made(
+    member: Other, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """A chief that begins again has the model of the others; files that are there were saved then or later."""
+    one = replica.REPLICA
+    member.step, one.snapshot.place = -1, (0, 3)
+    monkeypatch.setattr(one, "job_place", (0, 5))
+    there, gone, memory = tmp_path / "there", tmp_path / "gone", io.BytesIO()
+    there.write_bytes(b"of epoch 4")
+    for place in (there, gone, str(tmp_path / "text"), memory):
+        doorway._save(torch.save, {"weight": torch.ones(3)}, place)
+    doorway._save(torch.save, {"weight": torch.ones(3)}, f=there)
+    assert there.read_bytes() == b"of epoch 4"
+    memory.seek(0)
+    for place in (gone, str(tmp_path / "text"), memory):
+        assert torch.load(place)["weight"].tolist() == [1.0] * 3
+    monkeypatch.setattr(one, "job_place", (0, 3))  # no later one
+    doorway._save(torch.save, {"weight": torch.ones(3)}, there)
+    assert torch.load(there)["weight"].tolist() == [1.0] * 3

@@ -374,3 +374,28 @@ def test_visits_of_a_file_are_found_by_number() -> None:
     assert [(e.file, e.first_record, e.records) for e in extents] == [
         (0, 0, 10), (0, 10, 10), (0, 20, 5), (1, 0, 7), (2, 0, 10)]  # fmt: skip
     assert Visits(declaration, table, Numbers()).todo() is None  # epochs 0: without end
+
+
+def test_epochs_that_are_datasets_and_over_are_shown_as_one(tmp_path: Path) -> None:
+    books = {}
+    for number, name in enumerate(
+        (
+            "sampler 0, epoch 0",
+            "sampler 0, epoch 1",
+            "sampler 1, epoch 0",
+            "sampler 0, epoch 2",
+            "train",
+            "sampler 0, epoch 3",
+        )
+    ):
+        book = Book(tmp_path / f"{number}.db", index_range(40, name=name))
+        while book.dataset.trained < (40 if number < 5 else 10):
+            book.progress("a", book.ask("a", 1).leases[0])
+        books[name] = book.dataset
+    told = [(one.name, one.records, one.trained, one.epoch, one.epochs) for one in report.status(books)]
+    assert told == [
+        ("sampler 0, epochs 0 to 2", 120, 120, 2, 3),
+        ("sampler 1, epoch 0", 40, 40, 0, 1),
+        ("train", 40, 40, 0, 1),
+        ("sampler 0, epoch 3", 40, 10, 0, 1),
+    ]
