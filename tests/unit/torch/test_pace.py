@@ -126,7 +126,7 @@ def test_optimizers_of_models_that_are_not_summed_are_each_process_s_own():
 
 def test_the_rate_follows_the_number_of_workers_where_that_is_wanted():
     one = Process(0.1, torch.optim.SGD)
-    one.pace.settings = SimpleNamespace(rate_scaling="linear", rate_warmup_steps=2)
+    one.pace.settings = SimpleNamespace(rate_scaling="linear", rate_base=1, rate_warmup_steps=2)
     one.pace.members = 3
     before = one.model.bias.detach().clone()
     for factor in (2.5, 3.0):
