@@ -109,7 +109,8 @@ class Summed:
 
     Attributes:
       arrays: shaped as they were given: the mean of all that was given, by weight; zero where there was no weight.
-      weight: of all together; step: its number, from 1; counted: whether what this member gave is in it.
+      weight: of all together; step: its number, from 1; counted: whether what this member gave is in it, or in the state
+        that it was given meanwhile.
       followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
         left out, and the others have summed that step again. So what was trained is known when the next sum is there.
       unanimous: whether all members voted for what they vote on; members: how many summed.
@@ -174,6 +175,7 @@ class Summing:
         self._rooms: list[Array] = []  # two: for the result of the last step and for the next one
         self._gave_in: set[int] = set()  # generations to which this step was given
         self._is_new, self._followed = True, True
+        self._is_in_state = False  # what this member has given to a sum that it lost: others had that sum
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         self._nobody = False  # of those who have met has a state, nor may begin
         generations.watch(self._look)
@@ -284,6 +286,7 @@ class Summing:
 
     def _begin(self) -> None:
         self._gave_in.clear()
+        self._is_in_state = False
         self._is_new = self._last is None or not self._followed
 
     @contextmanager
@@ -369,7 +372,8 @@ class Summing:
         for one in given.like:
             found.append(result.flat[at : at + one.size].reshape(one.shape).copy())
             at += one.size
-        counted, followed, self._followed = result.number in self._gave_in, self._followed, True
+        counted = result.number in self._gave_in or self._is_in_state
+        followed, self._followed = self._followed, True
         return Summed(found, total, result.step, counted, followed, votes == members, int(members))
 
     def _level(self, ring: Ring, leads: bool) -> None:
@@ -479,6 +483,10 @@ class Summing:
                 self._followed = self._followed and (
                     last is None or last.step < 1 or _summed_by(ways, last.step) == last.number
                 )
+                self._is_in_state = (
+                    last is not None and self._followed and (last.begun, last.step) < (begun, step)
+                    and last.begun == begun and _summed_by(ways, last.step + 1) in self._gave_in
+                )  # fmt: skip
                 self._is_new, self._ways = True, ways
                 self._gave_in.clear()
                 self._last = result or _Result(np.empty(0), max(step, 0), number, before, begun)

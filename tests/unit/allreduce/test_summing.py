@@ -473,3 +473,32 @@ def test_whatever_happens_all_have_the_same_to_the_bit(
         now = job.until_trained(chance.randrange(1, 5))
         assert now > top  # steps never go back
         top = now
+
+
+def test_what_was_given_to_a_sum_that_only_the_others_had_is_in_the_state_that_is_taken(job: Job) -> None:
+    """Of a sum after which somebody leads no result is kept."""
+    job.add("a", "b")
+    job.announce()
+    last = job.until_trained() + 30
+    one, other = job.members["a"], job.members["b"]
+    one_sum, level, lost = one.summing.sum, other.summing._level, threading.Event()
+
+    def leads(*given: Any, **words: Any) -> Summed:
+        return one_sum(*given, **words, leads=one.summing.step == last)
+
+    def loses(*given: Any) -> None:
+        level(*given)
+        if not lost.is_set():
+            lost.set()
+            raise rings.LostError("behind the sum of the others")
+
+    one.summing.sum, other.summing._level = leads, loses  # type: ignore[method-assign]
+    assert lost.wait(DEADLINE)
+    until(lambda: (one.name, 0) in job.coordinator.troubles)
+    job.announce()
+    job.until_trained()
+    (first, *_) = [found for found in other.sums if found.step > last]
+    assert first.step == last + 2 and first.counted, "it has given to the sum before, which is in its state"
+    weights = {found.step: found.weight for found in one.sums}
+    given = 1.0 + zlib.crc32(f"b{last}".encode()) % 4
+    assert weights[last + 1] == one.gave[last + 1] + given
