@@ -30,7 +30,9 @@ from deeprec_ext.elastic.agent.rate import Rate
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.elastic.member.views import LeaveError
+from deeprec_ext.elastic.runtime.model_directory import share_model_directory
 from deeprec_ext.errors import ProtocolError, RefusedError
+from deeprec_ext.hooks import alone
 from deeprec_ext.hooks.rates import scaled
 from deeprec_ext.tf_private import estimators, keras_classes, training
 from deeprec_ext.tf_private.operations import exchange_input
@@ -81,6 +83,7 @@ def keras_optimizers_imported(module: Any) -> None:
 def estimator_imported(module: Any) -> None:
     """`tensorflow_estimator.python.estimator.training`: in a worker, what needs a checkpoint waits for the chief's."""
     estimators.wrap_sessions(module, _train)
+    share_model_directory(module.estimator_lib, SUMS)
     if env.role() == "chief":
         return
     kind = module.estimator_lib.EstimatorV2
@@ -109,6 +112,7 @@ def _when_there_is_a_checkpoint(original: Callable[..., Any], estimator: Any, *a
 def _apply(original: Callable[..., Any], optimizer: Any, grads_and_vars: Any, *args: Any, **words: Any) -> Any:
     pairs = list(grads_and_vars)
     if tf.executing_eagerly() or tf.inside_function() or not any(one is not None for one, _ in pairs):
+        alone.WATCH.applies(optimizer)
         return original(optimizer, pairs, *args, **words)
     if not SUMS.join():  # the script sums by itself
         return original(optimizer, pairs, *args, **words)
@@ -184,6 +188,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.member: Member | None = None
+        self._unsaid: dict[str, tuple[str, str, bool]] = {}
         self.step = 0
         """The global step, as far as a session of this process has come."""
         self.session: Any = None
@@ -254,7 +259,15 @@ class _Sums:
             if not isinstance(member, Member):
                 raise RefusedError("a process that a role has started trains by itself")
             self.member = member
+            for code, (text, remedy, mended) in self._unsaid.items():
+                member.notice(code, text, remedy, mended=mended)
         return self.member is not None
+
+    def say(self, code: str, text: str, remedy: str, *, mended: bool = False) -> None:
+        """A notice; told once the AIMaster is."""
+        self._unsaid[code] = text, remedy, mended
+        if self.member is not None:
+            self.member.notice(code, text, remedy, mended=mended)
 
     @property
     def scales(self) -> bool:

@@ -39,8 +39,9 @@ NOTHING_TRAINED = pb.Notice(
 
 
 NOBODY_SUMS = (
-    "the script ended without having summed anything: with --strategy allreduce it calls deeprec_ext.allreduce.join(state), "
-    "and in each step sum(gradients), or allreduce.train; else every worker trains a model of its own"
+    "the script ended without having summed anything: was it the training script that was run? With --strategy allreduce a "
+    "loop of its own calls deeprec_ext.allreduce.join(state), and in each step sum(gradients); else every worker trains a "
+    "model of its own. Where it calls fit, `deeprec-ext doctor` says what keeps DeepRec Extension out of it"
 )
 
 
@@ -265,7 +266,8 @@ class Pods:
     def _finish(self) -> None:
         """The chief has ended: the job is done, the workers may go."""
         job = self._job
-        if not job.ending and not job.cluster.live and not job.members.step and not job.notices.all:
+        nothing = not job.cluster.live and not job.members.step and not job.notices.all
+        if not job.ending and nothing and not job.spec.sums:  # of sums it is said below
             job.notices.add("chief-0", NOTHING_TRAINED)
         if job.ending:
             return

@@ -25,6 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from deeprec_ext import env
+from deeprec_ext.elastic.runtime.model_directory import share_model_directory
 from deeprec_ext.elastic.session.session import ElasticSession
 from deeprec_ext.elastic.trainer import beside, plain, process, sidecar
 from deeprec_ext.elastic.trainer.attaching import Attaching
@@ -253,7 +254,7 @@ def estimator_imported(module: Any) -> None:
     trainer = process.trainer()
     if trainer is None:
         return
-    beside.share_model_directory(module.estimator_lib, trainer.noticing)
+    share_model_directory(module.estimator_lib, trainer.noticing)
     estimators.start_at_once(module)
 
     def start_training(start: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
