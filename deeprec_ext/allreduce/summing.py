@@ -216,7 +216,7 @@ class Summing:
             raise ProtocolError(f"{size} numbers are summed, and {self._last.flat.size - _TAIL} in the step before")
         self.before()
         self._begin()
-        end = time.monotonic() + ELSEWHERE_SECONDS
+        end = 0.0  # of the wait for the others, once they are elsewhere
         exactly = sum(one.size for one in given.like[len(given.like) - exact :])
         firsts = sorted(first for _, first, _ in given.places)
         self._asks = firsts, size, exactly, given.like[0].dtype.str
@@ -230,6 +230,7 @@ class Summing:
                 continue
             with self._giving_up():
                 if self._passes is not None:
+                    end = end or time.monotonic() + ELSEWHERE_SECONDS
                     self._pass_on(*self._passes, end)
                     continue
                 if self._ring is not before or self._number != number:
@@ -443,17 +444,19 @@ class Summing:
         may_begin = self._may_begin and bool(given.like)
         said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks)).encode()
         told = [tuple(json.loads(one)) for one in ring.gather(said)]
-        best = max(told, key=lambda one: one[:5])  # the first of them; of the model that began last
+        # Who makes no word before each sum cannot be waited for.
+        wordless = [one for one in told if not one[9] and one[1] >= 0]
+        best = max(wordless or told, key=lambda one: one[:5])  # the first of them; of the model that began last
         source, (begun, step, number, before, kept, kind, _, kind_had, type_had, *_) = told.index(best), best
         begins = step < 0  # the state of the first that may is everybody's
-        first = next((rank for rank, one in enumerate(told) if one[6]), None)
+        first = next((rank for rank, one in enumerate(told) if one[6] and one[9] == best[9]), None)
         if begins and first is not None:
             kind = told[first][5]
         late = [
             kept > 0 and one[:3] == (begun, step - 1, before) and not one[9] for one in told
         ]  # else it may be elsewhere by now
         alike = [one[5] in (_ANY, kind_had if is_late else kind) for one, is_late in zip(told, late)]
-        waits = [one[9] and not is_alike for one, is_alike in zip(told, alike)]
+        waits = [one[9] and best[9] and not is_alike for one, is_alike in zip(told, alike)]
         alike = [one or waiting for one, waiting in zip(alike, waits)]
         self._passes = None
         if not alike[ring.rank]:

@@ -279,7 +279,7 @@ class _Sums:
 
     def enter(self, session: Any) -> None:
         """The session's variables are those of the job."""
-        self.session = session
+        self.session, self._given = session, None
         assert self.member is not None
         self.member.pause()  # a session begins with what the others have
         if env.role() != "chief":

@@ -66,10 +66,14 @@ class Keeping:
         if not self._asked.ended:
             return  # the position is on its way
         asked, self._asked, self._begun = self._asked, None, time.monotonic()
-        arrays = [np.array(one) for one in state.take()]
+        try:
+            arrays = [np.array(one) for one in state.take()]
+            names, called = _names(state, len(arrays)), str(getattr(state, "called", own))
+        except Exception:  # of a class of the script's: no training stops for it
+            log.exception("the state could not be taken for a disk backup")
+            return
         self._writing = Polite(
-            self._write, settings.disk_backup, int(settings.disk_backup_keep), view, arrays, _names(state, len(arrays)),
-            getattr(state, "called", own), step, asked,
+            self._write, settings.disk_backup, int(settings.disk_backup_keep), view, arrays, names, called, step, asked,
         )  # fmt: skip
 
     def wait(self, seconds: float) -> None:
@@ -104,7 +108,9 @@ class Keeping:
 def _names(state: Any, count: int) -> list[str]:
     """Each once."""
     given = getattr(state, "names", None)
-    names: list[str] = list(given()) if given is not None else [f"array_{at}" for at in range(count)]
+    names: list[str] = list(given()) if callable(given) else []
+    if len(names) != count:
+        names = [f"array_{at}" for at in range(count)]
     found: dict[str, None] = {}
     for name in names:
         new, number = name, 1

@@ -35,7 +35,7 @@ TROUBLE_MAX = 300
 BACKUP_END_SECONDS = 60.0
 """So long the end of a script waits for a disk backup that is being written."""
 LOOK_SECONDS = 0.1
-DROP_SECONDS = 30.0
+DROP_SECONDS = 90.0
 """For a sum that was given up to end."""
 
 
@@ -66,7 +66,7 @@ class Member:
         self._out_since: float | None = None  # of sums; None: it is in one, or was in none yet
         self._keeping = Keeping(
             env.job(), lambda: self.settings, lambda: (self._views.is_first, self._views.newest.epoch),
-            lambda: self._views.secret, self.inputs.position,
+            lambda: self._views.secret, lambda: self.inputs.position(newest=True),
             lambda text, remedy: self.notice("disk-backup", text, remedy, mended=True),
         )  # fmt: skip
         self._summing.before = lambda: self._keeping.look(state, self.step)
@@ -162,6 +162,7 @@ class Member:
         self._summing.give_up()
         try:
             self._ahead.result(DROP_SECONDS)
+            self._summing.forget()  # it was had, and is not applied: this process takes the state of the others
         except TimeoutError:
             log.error("a sum that was given up does not end: this process sums no more")
             self._parted = True

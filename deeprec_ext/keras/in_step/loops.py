@@ -69,9 +69,13 @@ class Models:
 
     def add(self, course: Course) -> None:
         name = self.name(course.model)
+        others = [one for other, one in self._courses.items() if other != name]
         self._courses[name] = course
         if (arrays := self._later.pop(name, None)) is not None:
+            newer = [[np.array(each) for each in one.variables.take()] for one in others]
             course.variables.put(arrays)
+            for one, now in zip(others, newer):  # layers that it shares with these may have been trained since
+                one.variables.put(now)
 
     def take(self) -> list[Array]:
         parts = {**self._later, **{name: course.variables.take() for name, course in self._courses.items()}}
@@ -111,7 +115,7 @@ class Loops:
         self._home, self._door, self._in_fit, self._begins = home, door, in_fit, begins
         self.generation = door.generation
         self.models = Models()
-        self._on = self._registered = self._away = False
+        self._on = self._registered = self._away = self._went_back = False
         self._turn = threading.Lock()
         self._since: float | None = None  # when the last step ended
         self._gaps: deque[float] = deque(maxlen=GAPS)
@@ -174,9 +178,10 @@ class Loops:
         door.use(prepared)
         member.at(f"train_on_batch of {self.models.name(prepared.course.model)}")
         if member.step < 0:
-            if self._home.chief:
+            if self._home.chief and not self._went_back:  # a later loop goes on with what the script has
+                self._went_back = True
                 door.kept.back(self.models)
-            else:  # who has the model: else this process would begin it
+            elif not self._home.chief:  # who has the model: else this process would begin it
                 member.wait_for_somebody()
         door.records = next((len(one) for one in values if np.ndim(one)), 1)
         door.silent = not self.models.whole and member.size > 1

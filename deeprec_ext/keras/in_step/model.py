@@ -441,7 +441,7 @@ class InStep:
             assert given is not None
             given.put(bucket, [np.asarray(one, order="C") for one in values])
             if bucket == len(given.starts) - 1 and not self.collects and self._collected is None:
-                self._home.member.begin(given, max(1, self.records), **self._how())
+                self._home.member.begin(given, 0 if self._void else max(1, self.records), **self._how())
             return np.array(True)
         except BaseException as error:
             self._failed = error
