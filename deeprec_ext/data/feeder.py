@@ -77,6 +77,7 @@ class Feeder:
         self.epoch = 0
         """Of the batch that was given last; of one over the end of an epoch that where it begins."""
         self._partial = Partial()
+        self._mixed = False  # the first batches may be of another size than is cut now
         self._voids = 0  # grows when what was read before does not count any more
         self._era = 0
         self._attached = self._emptying = False
@@ -118,6 +119,17 @@ class Feeder:
         """Of who waits for a batch: there is one when another process gives something back, or dies."""
         with self._lock:
             return self.drained and not self._leases.unread and not self._partial.records
+
+    @property
+    def reading(self) -> bool:
+        """Whether records that no batch has yet are in hand: the next batch waits for this process alone."""
+        with self._lock:
+            return self._leases.unread > 0 and not self._leases.asleep
+
+    @property
+    def under_way(self) -> bool:
+        """Whether tickets were given of which nobody knows yet what became of them."""
+        return bool(self._running)
 
     @property
     def rewinds(self) -> int:
@@ -250,6 +262,19 @@ class Feeder:
         with self._lock:
             self._new_era()
             self._restart_needed = False
+            if self._mixed:
+                self._mixed = False
+                self._cut_anew(0)
+
+    def cut_to(self, records: int) -> bool:
+        """Batches have so many records from now on, also those that are read and not given. False: some of another size were
+        read ahead of their runs, and come anew with `renew`."""
+        with self._lock:
+            asked_for = self._begun - self._popped
+            if records != self.batch_size:
+                self.batch_size, self._mixed = records, True
+                self._cut_anew(max(self._given, asked_for))
+            return not self._mixed or self._given <= asked_for
 
     def end_late(self) -> None:
         with self._lock:
@@ -516,21 +541,14 @@ class Feeder:
                 held = self._leases.held.get(lease.id)
                 if self._closed or voids != self._voids or held is None:
                     return
-                wanted = max(1, self.batch_size - self._partial.records)  # batches may have become smaller meanwhile
+                wanted = max(1, self.batch_size - self._partial.records)
                 part = _part(lease, done, wanted, skipped)
                 if not part.skipped:
                     piece = take(columns, slice(done, part.done) if rows is None else rows[done : part.done])
                 else:
                     piece = take(columns, part.places() if rows is None else rows[part.places()])
                 self._leases.held.read(held, done := part.done)
-                if part.records or self._partial.records:
-                    self._partial.columns.append(piece)
-                    self._partial.parts.append(part)
-                    self._partial.records += part.records
-                else:
-                    self._left_out(part)
-                if self._partial.records >= self.batch_size:
-                    self._cut()
+                self._add(part, piece)
                 self._nudge()
 
     @property
@@ -542,6 +560,36 @@ class Feeder:
         batch = Batch(concatenate(partial.columns), tuple(partial.parts), partial.records)
         self._outstanding.append(self._finished_batch(batch))
         self._ready.notify_all()
+
+    def _cut_anew(self, first: int) -> None:
+        """What is read and in no batch before the one with this number; with the lock held."""
+        behind = list(itertools.islice(self._outstanding, first, None))
+        for _ in behind:
+            self._outstanding.pop()
+        rest, self._partial = self._partial, Partial()
+        columns = [*(batch.elements for batch in behind), *rest.columns]
+        if not columns:
+            return
+        records, at = concatenate(columns), 0
+        left = deque([*(part for batch in behind for part in batch.parts), *rest.parts])
+        while left:
+            part, more = _divided(left.popleft(), self.batch_size - self._partial.records)
+            if more is not None:
+                left.appendleft(more)
+            self._add(part, take(records, slice(at, at + part.records)))
+            at += part.records
+        self._wake()
+
+    def _add(self, part: Part, piece: Columns) -> None:
+        """The next records of all."""
+        if part.records or self._partial.records:
+            self._partial.columns.append(piece)
+            self._partial.parts.append(part)
+            self._partial.records += part.records
+        else:
+            self._left_out(part)
+        if self._partial.records >= self.batch_size:
+            self._cut()
 
     def _drop_rest(self) -> None:
         """Of too few records for a batch: done with when the batch before them is."""
@@ -585,3 +633,15 @@ def _part(lease: pb.Lease, done: int, wanted: int, skipped: np.ndarray) -> Part:
     until = int(good[wanted - 1]) + 1 if len(good) > wanted else lease.records
     left_out = tuple(skipped[(skipped >= done) & (skipped < until)].tolist())
     return Part(lease.id, until, until - done - len(left_out), left_out, lease.epoch)
+
+
+def _divided(part: Part, wanted: int) -> tuple[Part, Part | None]:
+    """At most so many records of it, and the rest."""
+    if part.records <= wanted:
+        return part, None
+    until = int(part.places()[wanted - 1]) + 1 if part.skipped else part.first + wanted
+    before = tuple(place for place in part.skipped if place < until)
+    return (
+        dataclasses.replace(part, done=until, records=wanted, skipped=before),
+        dataclasses.replace(part, records=part.records - wanted, skipped=part.skipped[len(before) :]),
+    )

@@ -7,9 +7,11 @@ the sum after it says that it is in the state (`Summed.followed`); what was not 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from contextlib import nullcontext
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -21,10 +23,13 @@ from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.plan import Files, plan
 from deeprec_ext.data.readers import Reader
 from deeprec_ext.data.readers.base import Columns
+from deeprec_ext.elastic.agent.causes import INPUT, causes
 from deeprec_ext.elastic.member.joined import Alone, join
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
+
+log = logging.getLogger("deeprec_ext")
 
 WAIT_SECONDS = 0.2
 """For a batch whose lease is on its way: all others stand still meanwhile."""
@@ -32,8 +37,56 @@ WAIT_SECONDS = 0.2
 RESTORED_SECONDS = 10.0
 """For the word that records are trained to reach the AIMaster, and come back."""
 
+READ_SECONDS = 5.0
+"""For one that is being read: it is this worker's part of the step, and a step without it is one of fewer records. So slow
+storage makes all slow, as it does with one process; a worker whose storage hangs lets the others go on after so long."""
+
 IDLE_SECONDS = 0.05
 """Between two sums to which nobody has given anything."""
+
+
+class Source(Protocol):
+    """Of batches: a `Feeder`, or a step's and its records' (`keras.leased.counted`)."""
+
+    @property
+    def drained(self) -> bool: ...
+
+    @property
+    def reading(self) -> bool: ...
+
+
+class Patience:
+    """How long a worker waits for its next batch, while all others wait for it."""
+
+    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
+        self._since: float | None = None
+        self._over = True  # who is new keeps nobody waiting for its first batch
+        self.idle = False
+        """The last sum was of nothing."""
+
+    def seconds(self, drained: bool = True) -> float:
+        """Before it is asked again whether to wait.
+
+        Args:
+          drained: where others hold all that is left this worker has something else to do.
+        """
+        if not self._over and self._source.reading:
+            return WAIT_SECONDS
+        return IDLE_SECONDS if self.idle else 0.0 if drained and self._source.drained else WAIT_SECONDS
+
+    def goes_on(self) -> bool:
+        """None came; whether it is waited on."""
+        if self._over or not self._source.reading:
+            return False
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        self._over = now - self._since >= READ_SECONDS
+        return not self._over
+
+    def had(self) -> None:
+        """There was a batch: the wait for another begins anew."""
+        self._since, self._over = None, False
 
 
 def train(
@@ -79,7 +132,7 @@ class _Loop:
         self._batches: Iterator[Columns] | None = None
         self._given: Ticket | None = None  # counted; whether it is in the state is known with the next sum
         self._nothing = [np.zeros_like(one) for one in like] if like is not None else None
-        self._idle = False  # the last sum was of nothing
+        self._patience = Patience(feeder)
 
     def run(self) -> None:
         feeder = self._feeder
@@ -93,6 +146,9 @@ class _Loop:
                 if batch is None and feeder.exhausted and self._given is None:
                     self._end()
                     return
+                if batch is None and self._patience.goes_on():
+                    self._attend()
+                    continue
                 arrays = self._arrays(batch)
                 if arrays is not None:
                     self._sum(arrays, ticket, batch)
@@ -101,14 +157,20 @@ class _Loop:
 
     def _go_back(self) -> None:
         """The state is that of a backup, and nobody has a newer one: so is the ledger, before anybody trains."""
-        member, end = self._member, time.monotonic() + RESTORED_SECONDS
+        member, feeder = self._member, self._feeder
         if not isinstance(member, Member) or not member.restored or member.size:
             return
-        request = pb.EpochRequest(dataset=self._feeder.name, passes=1, restored=member.restored)
-        while time.monotonic() < end:
-            reply = member.inputs.end_of_epoch(request)
-            if reply is not None and reply.rewinds and self._feeder.rewinds >= reply.rewinds:
+        request, told = pb.EpochRequest(dataset=feeder.name, passes=1, restored=member.restored), False
+        while (
+            reply := member.inputs.end_of_epoch(request)
+        ) is None or not reply.rewinds:  # its records are not known yet
+            if member.leaving.wait(IDLE_SECONDS) or feeder.failure:
                 return
+            if reply is None and not told:  # else what was trained since the backup would be in no state
+                told = True
+                log.warning("the AIMaster does not answer: training waits until the ledger has gone back to the backup")
+        end = time.monotonic() + RESTORED_SECONDS
+        while feeder.rewinds < reply.rewinds and time.monotonic() < end:  # its leases are void all the same
             time.sleep(IDLE_SECONDS)
 
     def _end(self) -> None:
@@ -130,6 +192,19 @@ class _Loop:
     def _apply_if(self, summed: Summed) -> None:
         if summed.weight:
             self._apply(summed)
+
+    def _attend(self) -> None:
+        """Others may wait for this worker in a new ring."""
+        member = self._member
+        if (
+            isinstance(member, Member)
+            and member.step >= 0
+            and self._nothing is not None
+            and not member.leaving.is_set()
+        ):
+            missed = member.attend(self._nothing)
+            if missed is not None:
+                self._apply_if(missed)
 
     def _leave(self, member: Member) -> NoReturn:
         """After what became of the last step is known: else its records would be trained again."""
@@ -156,9 +231,9 @@ class _Loop:
         if feeder.restart_needed or self._batches is None:
             feeder.renew()
             self._batches = feeder.batches()
-        drained = feeder.drained and self._nothing is not None  # else there is nothing to do meanwhile
-        seconds = IDLE_SECONDS if self._idle else 0.0 if drained else WAIT_SECONDS
-        ticket = feeder.begin(1, seconds)
+        seconds = self._patience.seconds(self._nothing is not None)
+        with self._waiting(), causes.during(INPUT):
+            ticket = feeder.begin(1, seconds)
         if ticket is None:
             return None, None
         batch = next(self._batches, None)
@@ -166,7 +241,11 @@ class _Loop:
             feeder.unused(ticket)
             self._batches = None
             return None, None
+        self._patience.had()
         return ticket, batch
+
+    def _waiting(self) -> Any:
+        return self._member.inputs.waiting if isinstance(self._member, Member) else nullcontext()
 
     def _arrays(self, batch: Columns | None) -> list[Array] | None:
         """What this worker gives; None: nobody knows yet which arrays the model has."""
@@ -186,7 +265,7 @@ class _Loop:
                 self._given = ticket
             else:
                 self._give_again(ticket)
-        self._idle = not summed.weight
+        self._patience.idle = not summed.weight
         self._apply_if(summed)
 
 

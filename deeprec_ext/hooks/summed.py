@@ -166,6 +166,7 @@ def _train(make: Callable[..., Any], *args: Any, **words: Any) -> Any:
         named.update(checkpoint_dir=None, summary_dir=None, chief_only_hooks=None)
         hooks = [one for one in hooks if not isinstance(one, (v1.train.CheckpointSaverHook, v1.train.SummarySaverHook))]
     SUMS.finish(graph, sites)
+    SUMS.ends = training.last_steps(hooks)
     named.update(is_chief=True, hooks=[_Joining(), *hooks])
     return make(*given.args, **given.kwargs)
 
@@ -186,6 +187,8 @@ class _Sums:
         self.member: Member | None = None
         self.step = 0
         """The global step, as far as a session of this process has come."""
+        self.ends: Callable[[], int] | None = None
+        """The global step at which the present session stops, once it is known."""
         self.session: Any = None
         self._like: list[Array] = []
         self._exact = 0
@@ -271,6 +274,11 @@ class _Sums:
         while self.member.step < 0:
             self.member.attend(Given.whole(self._like, self._starts) if len(self._starts) > 1 else self._like)
 
+    def last_step(self, ahead: int) -> int:
+        """Of sums, which are so far ahead of the global step; 0: not known."""
+        last = self.ends() if self.ends is not None else 0
+        return max(0, last + ahead) if last else 0
+
     # ---- the state
 
     called = ""
@@ -339,6 +347,8 @@ class _Joining(v1.train.SessionRunHook):  # type: ignore[misc]
         SUMS.enter(session)
         if self._step is not None:
             SUMS.step = int(session.run(self._step))
+            if (member := SUMS.member) is not None:
+                member.last_step = functools.partial(SUMS.last_step, member.step - SUMS.step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if SUMS.member is not None and SUMS.member.leaving.is_set():

@@ -82,6 +82,27 @@ def test_an_unchanged_script_trains_each_row_once_an_epoch_while_workers_come_an
         assert len({tuple(map(tuple, rows)) for rows in lines(job, kind).values() if len(rows) == 2}) == 1, kind
 
 
+def test_epochs_of_so_many_steps_end_with_them_or_with_the_records(begin):
+    """Of 200 batches 60, and then all, which is fewer than the steps: both end in the same step for all."""
+    command = ("python", SCRIPT, "--fits", "2", "--epochs", "1", "--steps", "60", "300", "--seconds", "0.05")
+    job = begin("--strategy", "allreduce", "--workers", "1", command=command)
+    wait_together(job, "chief-0", "worker-0")
+    job.until(lambda: step(job) > 100_000, "the second fit")
+    wait_together(job, "chief-0", "worker-0")
+    assert hurry(job) == 0, job.output
+    check(job)
+    times: dict[bool, Counter] = {False: Counter(), True: Counter()}
+    for name, rows in lines(job, "rows").items():
+        for (number, _), given in zip(lines(job, "steps")[name], rows, strict=True):
+            times[int(number) > 100_000].update(given)
+    assert (
+        sum(times[False].values()) == 60 * 32
+    )  # whose next pass may have begun while others held the rest of the first
+    assert len(times[True]) == 6400 and set(times[True].values()) == {1}
+    assert job.log("chief-0").count("ran out of data") == 1
+    assert len({tuple(map(tuple, rows)) for rows in lines(job, "end").values()}) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "flags"),
     [
@@ -198,6 +219,7 @@ def test_sessions_of_tensorflow_1_make_each_step_together(begin, flags):
     scaling = () if "--estimator" in flags else ("--setting", "rate_scaling=root")
     job = begin("--strategy", "allreduce", "--workers", "1", *scaling, command=script)
     wait_together(job, "chief-0", "worker-0")
+    job.until(lambda: job.status().last_step == 2000, "the step at which the sessions stop")
     assert job.scale(workers=2).outcome == "committed"
     wait_together(job, "chief-0", "worker-0", "worker-1")
     for role in ("worker-1", "chief-0"):

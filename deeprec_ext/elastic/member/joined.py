@@ -103,16 +103,21 @@ def member() -> Member | None:
 
 
 def global_batch(records: int) -> int:
-    """This worker's part of the records of a step of all; all of them where it is alone, or has not joined."""
-    return part(records, *(_member.place if _member is not None else (1, 0)))
+    """This worker's part of the records of a step of all, one at least; all of them where it is alone, or has not joined."""
+    return max(1, part(records, *place()))
+
+
+def place() -> tuple[int, int]:
+    """(members of the newest view, this process's place among them)."""
+    return _member.place if _member is not None else (1, 0)
 
 
 def part(records: int, members: int, place: int) -> int:
-    """Of one of them. Even, where all are and have some: of odd batches convolutions of TensorFlow 2.15 on a processor (oneDNN)
-    write beyond their memory."""
+    """Of one of them; 0 for those behind, where there are more of them than records. Even, where all are and have some: of odd
+    batches convolutions of TensorFlow 2.15 on a processor (oneDNN) write beyond their memory."""
     unit = 2 if records % 2 == 0 and records >= 4 * members else 1
     units = records // unit
-    return max(1, unit * (units // members + (place < units % members)))
+    return unit * (units // members + (place < units % members))
 
 
 def give_up(reason: str) -> NoReturn:

@@ -79,6 +79,9 @@ class Member:
         """Trainers that the job begins with, or is resumed with; 0: they make steps already."""
         self._noticed: dict[str, pb.Notice] = {}
         self._why = ""  # it is to leave
+        self.last_step: Callable[[], int] = lambda: 0
+        """The step at which training stops by itself; 0: not known."""
+        self._input = 0.0  # seconds waited for input that the sampler has told
         self._weight = 0.0  # of all that this member has given
         self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
         self._table: Table = {"leave": self._leave}
@@ -348,6 +351,7 @@ class Member:
             step_epoch=self.clock.step_epoch,
             step_age_seconds=self.clock.since_first_step(),
             out_seconds=self._clock() - since if (since := self._out_since) is not None else 0.0,
+            last_step=self.last_step(),
         )
 
     def tell(self, known: pb.Known) -> None:
@@ -384,4 +388,6 @@ class Member:
     def _steps(self, report: pb.GazerReport) -> None:
         sample = self.clock.take_interval()
         sample.training = self.clock.steps > 0
+        waited = self.inputs.waiting.seconds
+        sample.input_wait_seconds, self._input = waited - self._input, waited
         report.steps.CopyFrom(sample)

@@ -10,27 +10,26 @@ of it what only it has had.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import tensorflow as tf
+
 from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data.feeder import Feeder
-from deeprec_ext.elastic.member.joined import global_batch, part
+from deeprec_ext.data.in_step import Patience
+from deeprec_ext.elastic.agent.causes import INPUT, causes
+from deeprec_ext.elastic.member.joined import part, place
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.in_step.model import InStep, Over
 from deeprec_ext.keras.leased.epochs import Epochs
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
-WAIT_SECONDS = 0.2
-"""For a batch whose lease is on its way: all others stand still meanwhile."""
-
 REWIND_SECONDS = 5.0
 """For the word that leases are void to come to who holds them."""
-
-IDLE_SECONDS = 0.05
-"""Between two sums to which nobody has given anything."""
 
 
 class EpochsInStep(Epochs):
@@ -44,7 +43,8 @@ class EpochsInStep(Epochs):
         self._given: list[Any] = []  # tickets: counted; whether they are in the model is known with the next sum
         self._collected: list[Any] = []  # of the first batches of this process's part of a step
         self._parts = 1  # that it has
-        self._idle = self._opened = self._entered = self._shown = self._together = self._paused = False
+        self._patience = Patience(self._source)
+        self._opened = self._entered = self._shown = self._together = self._paused = False
 
     @property
     def ended_together(self) -> bool:
@@ -77,9 +77,14 @@ class EpochsInStep(Epochs):
                     "give fit arrays with batch_size, or a pipeline whose last stages are batch and prefetch, for steps of one "
                     "size; or let the learning rate follow: --setting rate_scaling=linear", mended=True,
                 )  # fmt: skip
-            goes_back = self._home.chief and (
-                self._again or self._model.kept.is_there
-            )  # of a job before, or another one
+            if self._home.chief and self._sums_losses():
+                self._home.notice(
+                    "sum-losses", "a loss of the model is the sum of those of its records (reduction=\"sum\"), and gradients "
+                    "of workers are averaged: they are as many times smaller than one process's as there are workers",
+                    "reduction=\"sum_over_batch_size\", and a learning rate as many times larger as a step has records",
+                )  # fmt: skip
+            # There is a model of a job before, or of a chief before this one.
+            goes_back = self._home.chief and (self._again or self._model.kept.is_there)
             if goes_back:
                 self._model.back()
             if not self._home.chief and self._trained():  # who has the model may be gone in a moment
@@ -94,12 +99,21 @@ class EpochsInStep(Epochs):
         elif self._home.chief and self.writes:
             self._model.leads = True
 
+    def _sums_losses(self) -> bool:
+        course = self._model.course
+        losses = tf.nest.flatten(getattr(course.model, "loss", None)) if course is not None else []
+        return any(getattr(one, "reduction", None) == "sum" for one in losses)
+
     def _go_back(self, position: bytes) -> None:
         """Nobody has a newer model than what was kept with this position, and nobody trains yet: what was trained since then is
         trained again. Without a position nothing was kept, and all is."""
         self._claim()
         request = pb.EpochRequest(epoch=self._epoch, restored=position)
-        reply = self._until(request, lambda reply: reply.rewinds > 0, REWIND_SECONDS)  # once its records are known
+        waits = (
+            "the model is one that was kept, and the AIMaster does not answer: training goes on when it has given the records "
+            "free that were trained since"
+        )
+        reply = self._until(request, lambda reply: reply.rewinds > 0, math.inf, waits)  # once its records are known
         deadline = time.monotonic() + REWIND_SECONDS
         while isinstance(self._source, Feeder) and reply is not None and self._source.rewinds < reply.rewinds:
             if time.monotonic() > deadline:  # its leases are void all the same
@@ -137,6 +151,7 @@ class EpochsInStep(Epochs):
     def ready(self) -> bool:
         if self.over or self._ticket is not None:
             return not self.over
+        self._share()  # else records are read for a whole step
         self._claim()
         try:
             while not self.over:
@@ -167,37 +182,54 @@ class EpochsInStep(Epochs):
         if not self._opened:  # all have the chief's model before a gradient counts
             self._opened = True
             self._model.leads = self._home.chief
-            self._idle = not self._model.idle().weight
+            self._patience.idle = not self._model.idle().weight
             return False
         if self._model.between:
-            self._idle = not self._model.idle().weight
+            self._patience.idle = not self._model.idle().weight
             return False
+        has_part = self._share()
         if self._batches is None and self._given:  # batches come again, of which these are to be no part
             summed = self._model.idle()
             self._gave(summed)
-            self._idle = not summed.weight
+            self._patience.idle = not summed.weight
             return False
-        self._share()
-        ended = self._ended
-        if ended and self._known_past():
+        if self._ended and self._known_past():
             self.over = self._together = True
             return False
-        ticket = None if ended else self._begin(self._patience)
+        ticket = None
+        if not has_part:
+            self._give_back()
+        elif not (self._ended or self._dry):
+            with self._home.inputs.waiting, causes.during(INPUT):
+                ticket = self._begin(self._patience.seconds())
+            if self.over or (ticket is None and not (self._ended or self._dry) and self._patience.goes_on()):
+                return False
         if ticket is not None and not self._ended:
+            self._patience.had()
             self._ticket = ticket
             return True
         if ticket is not None:
             self._source.withdraw(ticket)
-        summed = self._model.idle(vote=self._ended)
+        summed = self._model.idle(vote=self._ended or self._dry)
         self._gave(summed)
-        self._idle = not summed.weight
+        self._patience.idle = not summed.weight
         self.over = self._together = summed.unanimous
         return False
 
-    @property
-    def _patience(self) -> float:
-        drained = isinstance(self._source, Feeder) and self._source.drained
-        return IDLE_SECONDS if self._idle else 0.0 if drained else WAIT_SECONDS
+    def _give_back(self) -> None:
+        """Of who has no part in steps, for those who have."""
+        if not (self._given or self._collected):
+            self._source.rest()
+
+    def run_dry(self) -> None:
+        """All stop after the same step: who has a batch yet makes its step, and the last steps are in the chief's model."""
+        try:
+            self._settle_before_leaving()
+        except Over:
+            self.over = self._together = True
+            return
+        super().run_dry()
+        self.over = False  # not before all have voted
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -218,7 +250,7 @@ class EpochsInStep(Epochs):
             raise
         self._collected.append(ticket)
         if self._model.summed is not None:
-            self._idle = False
+            self._patience.idle = False
             self._gave(self._model.summed)
         self._records += self._last_records
 
@@ -281,13 +313,24 @@ class EpochsInStep(Epochs):
         """Whether steps have as many records with any number of workers."""
         return bool(self.batch) and self._home.member.settings.step_batch != "each"
 
-    def _share(self) -> None:
-        """This process's part of the records of a step."""
+    def _share(self) -> bool:
+        """This process's part of the records of a step; whether it has one."""
         most = self._home.member.settings.worker_batch_max
         if not (self.batch and isinstance(self._source, Feeder) and (self._whole or most)):
-            return
-        records = global_batch(self.batch) if self._whole else self.batch
+            return True
+        members, number = place() if self._whole else (1, 0)
+        if self._home.chief and members > self.batch:
+            self._home.notice(
+                "few-records", f"a step has {self.batch} records, and there are {members} workers: those behind have none of "
+                "them, and only apply what the others have found",
+                "fewer workers, a larger batch_size, or --setting step_batch=each, where each worker has batch_size",
+                mended=True,
+            )  # fmt: skip
+        if not (records := part(self.batch, members, number)):
+            return False
         bound = most if most and self._model.sums_once else records
         if not self._collected:
             self._parts = -(-records // bound)
-        self._source.batch_size = min(bound, part(records, self._parts, 0))
+        if not self._source.cut_to(min(bound, part(records, self._parts, 0))):
+            self._batches = None  # of another size
+        return True

@@ -85,6 +85,16 @@ class Counted:
         return self._steps.ended
 
     @property
+    def drained(self) -> bool:
+        """Whether processes hold all steps that are left, or all records, this one perhaps among them."""
+        return any(one.drained for one in self._all)
+
+    @property
+    def reading(self) -> bool:
+        """Whether the next batch waits for this process alone."""
+        return self._records is not None and self._records.reading
+
+    @property
     def failure(self) -> str:
         return next((one.failure for one in self._all if one.failure), "")
 
@@ -104,7 +114,7 @@ class Counted:
             return None if step is None else Both(step, None)
         batch = self._records.begin(batches, timeout_seconds)
         if batch is None:
-            if self._records.others_hold_the_rest:
+            if self._records.others_hold_the_rest and not self._steps.under_way:  # else what is made would go back, too
                 self._steps.rest()
             return None
         step = self._steps.begin(batches, timeout_seconds)

@@ -300,7 +300,11 @@ class Epochs:
                 self._batches = Held(self._make())
                 continue
             try:
-                batch = next(self._batches.iterator)
+                with (
+                    self._home.inputs.waiting,
+                    causes.during(INPUT),
+                ):  # functions of a pipeline may take longer than its reads
+                    batch = next(self._batches.iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 batch = None
             if batch is not None and self._source.valid(self._ticket):
@@ -420,9 +424,14 @@ class Epochs:
             self._model.pass_on()
 
     def _until(
-        self, request: pb.EpochRequest, enough: Callable[[pb.EpochReply], bool], limit_seconds: float = PUBLISH_SECONDS
-    ) -> pb.EpochReply | None:
-        """The first answer of the AIMaster that is enough; None: there was none in time, or this process leaves."""
+        self, request: pb.EpochRequest, enough: Callable[[pb.EpochReply], bool], limit_seconds: float = PUBLISH_SECONDS,
+        waits: str = "fit begins when the chief has come to it: what its script does to the model before comes first",
+    ) -> pb.EpochReply | None:  # fmt: skip
+        """The first answer of the AIMaster that is enough; None: there was none in time, or this process leaves.
+
+        Args:
+          waits: is said now and then meanwhile.
+        """
         began = told = time.monotonic()
         wait, longest = ASK_SECONDS
         while not (self._home.leaving.is_set() or self._source.failure) and time.monotonic() - began < limit_seconds:
@@ -431,9 +440,7 @@ class Epochs:
                 return reply
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
-                log.info(
-                    "fit begins when the chief has come to it: what its script does to the model before comes first"
-                )
+                log.info("%s", waits)
             time.sleep(wait)
             wait = min(longest, 1.5 * wait)
         return None

@@ -88,6 +88,9 @@ parser.add_argument("--fits", type=int, default=1)
 parser.add_argument("--seconds", type=float, default=0.02)
 parser.add_argument("--twice", action="store_true")
 parser.add_argument("--buckets", action="store_true", help="gradients travel as those of large models do")
+parser.add_argument(
+    "--steps", type=int, nargs="*", help="of an epoch, of each fit in turn: batches come from a pipeline"
+)
 arguments = parser.parse_args()
 if arguments.buckets:
     from deeprec_ext.allreduce import given
@@ -105,9 +108,10 @@ for fits in range(arguments.fits):
     if fits:  # with another optimizer, and a layer that stays as it is
         model.inside.layers[0].trainable = False
         model.compile(keras.optimizers.SGD(0.001, momentum=0.9), loss="mse", metrics=["mae"])
-    history = model.fit(
-        x, y, batch_size=32, epochs=arguments.epochs, validation_split=0.0, verbose=2, callbacks=[Watch()]
-    )
+    given = {"x": x, "y": y, "batch_size": 32, "validation_split": 0.0}
+    if arguments.steps:
+        given = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(32), "steps_per_epoch": arguments.steps[fits]}
+    history = model.fit(**given, epochs=arguments.epochs, verbose=2, callbacks=[Watch()])
     append("history", *history.history["loss"])
     append("measured", *model.evaluate(x, y, verbose=0))
 model.save_weights(os.path.join(OUT, "model.weights.h5"))

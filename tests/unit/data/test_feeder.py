@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 
@@ -172,6 +173,38 @@ def test_what_is_trained_does_not_come_again_with_what_was_withdrawn_behind_it(f
     assert step(feeder, again) == second
     assert sorted([*first, *second, *finish(feeder, again)]) == list(range(100))
     ledger.until(lambda request: request.replayed_records == 0 and sum(one.done for one in request.progress) > 0)
+
+
+@pytest.mark.parametrize("damaged", [(), (0, 1, 29, 30, 47, 95, 99)])
+def test_batches_of_another_size_are_cut_of_what_is_read_and_not_given(feed, damaged):
+    """Whatever sizes follow each other, each record once; those that were given ahead of their runs with the next iterator."""
+    feeder, _ = feed(100)
+    read = feeder._files.read
+    feeder._files.read = lambda lease: (
+        read(lease)[0],
+        [one - lease.first_record for one in damaged if one in span(lease)],
+    )
+    feeder._leases._least, batches, found, dice = 100, feeder.batches(), [], random.Random(1)
+    found.append(step(feeder, batches))
+    for records in (3, 10, 1, 7, 11, 2):
+        ahead = dice.randrange(2)
+        for _ in range(ahead):
+            next(batches)
+        assert feeder.cut_to(records) == (not ahead)
+        if ahead:
+            feeder.renew()
+            batches = feeder.batches()
+            assert feeder.cut_to(records)
+        for _ in range(2):
+            found.append(step(feeder, batches))
+        assert [len(one) for one in found[-2:]] == [records] * 2
+    rest = finish(feeder, batches)
+    assert sorted([number for one in found for number in one] + rest) == [n for n in range(100) if n not in damaged]
+    assert feeder._leases.total_trained == 100
+
+
+def span(lease):
+    return range(lease.first_record, lease.first_record + lease.records)
 
 
 def test_runs_in_several_threads_count_when_nobody_can_still_read_their_batches(feed):

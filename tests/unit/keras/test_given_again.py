@@ -12,10 +12,12 @@ import pytest
 from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data import streams
 from deeprec_ext.data.plan import plan
+from deeprec_ext.elastic.agent.waiting import Waiting
 from deeprec_ext.keras.in_step.voting import EpochsInStep
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 RECORDS, BATCH = 120, 8
+INPUTS = SimpleNamespace(waiting=Waiting())
 
 
 class Job:
@@ -81,7 +83,7 @@ def test_each_record_is_in_the_model_once(void, alone, away, parts):
     feeder = streams.alone(plan(RECORDS, BATCH, 1, True, 1, "lines", 30, None, "train", False, {}))
     job = Job(set(void), set(alone), set(away))
     member = SimpleNamespace(step=1, settings=pb.AgentSettings(), pause=lambda: None)
-    home = SimpleNamespace(generation=0, chief=False, leaving=threading.Event(), member=member)
+    home = SimpleNamespace(generation=0, chief=False, leaving=threading.Event(), member=member, inputs=INPUTS)
     epochs = Epochs(home, job, feeder, lambda: feeder.batches(), None)
     epochs._entered = epochs._opened = True
     epochs._parts = parts
@@ -103,7 +105,7 @@ def test_who_is_stopped_by_a_callback_hears_of_its_last_step_before_it_leaves():
     feeder = streams.alone(plan(RECORDS, BATCH, 1, True, 1, "lines", 30, None, "train", False, {}))
     job = Job(set(), set(), set())
     member = SimpleNamespace(step=1, settings=pb.AgentSettings(), pause=lambda: None)
-    home = SimpleNamespace(generation=0, chief=False, leaving=threading.Event(), member=member)
+    home = SimpleNamespace(generation=0, chief=False, leaving=threading.Event(), member=member, inputs=INPUTS)
     epochs = Epochs(home, job, feeder, lambda: feeder.batches(), None)
     epochs._entered = epochs._opened = True
     job.heard = epochs._hear

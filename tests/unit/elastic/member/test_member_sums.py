@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
 import pytest
 
 from deeprec_ext.allreduce.given import Given
+from deeprec_ext.hooks import summed
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.allreduce.members import DEADLINE, Coordinator, all_of, call
 from tests.unit.allreduce.test_summing import until
 from tests.unit.elastic.member.ringed import announce, closed, ringed
@@ -99,3 +102,21 @@ def test_who_computes_for_long_tells_since_when_it_is_out_of_sums(two):
     assert b.beat().out_seconds == 1
     b.sum(LIKE, 1.0)
     waits.join(DEADLINE)
+
+
+def test_a_member_tells_its_waits_for_input_and_where_its_training_ends(two):
+    """Else nobody knows that it is starved, nor when the job is through."""
+    _, (a, _) = two
+    with a.inputs.waiting:
+        threading.Event().wait(0.05)
+    report, again = pb.GazerReport(), pb.GazerReport()
+    a._steps(report)
+    a._steps(again)
+    assert report.steps.input_wait_seconds >= 0.05 and again.steps.input_wait_seconds == 0
+    assert a.beat().last_step == 0
+    sums = summed._Sums()
+    sums.ends = lambda: 2000
+    a.last_step = functools.partial(sums.last_step, a.step - 1500)  # a session that was restored
+    assert a.beat().last_step == 500 + a.step
+    sums.ends = None
+    assert a.beat().last_step == 0

@@ -10,7 +10,7 @@ from deeprec_ext.elastic.member.joined import global_batch, part
 @pytest.mark.parametrize(
     ("records", "members", "parts"),
     [
-        (32, 1, [32]), (32, 3, [12, 10, 10]), (64, 4, [16] * 4), (33, 2, [17, 16]), (6, 4, [2, 2, 1, 1]), (2, 4, [1] * 4),
+        (32, 1, [32]), (32, 3, [12, 10, 10]), (64, 4, [16] * 4), (33, 2, [17, 16]), (6, 4, [2, 2, 1, 1]), (2, 4, [1, 1, 0, 0]),
         (1, 1, [1]),
     ],
 )  # fmt: skip
