@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,3 +155,60 @@ def test_who_waits_for_a_place_to_which_nobody_comes_is_told_so(job, monkeypatch
     coordinator.announce({"a": one.listener.port})
     before = len(one.sums)
     job.until(lambda: len(one.sums) > before + 3)
+
+
+class Fits(Member):
+    """Says no word before each sum: it has no place, as in `fit`."""
+
+    def step(self, place: str) -> None:
+        self.summing.place = ""
+        found = self.summing.sum([np.full(999, 1.0), np.ones(1)], 2.0, exact=1, other=True)
+        assert all((one == 1).all() for one in found.arrays) and found.weight in (2.0, 4.0)
+        self.sums.append((found.step, place, 1.0, found.counted))
+
+
+def test_who_is_in_a_loop_while_the_others_have_gone_on_to_a_fit_ends_and_they_do_not(job: Any) -> None:
+    looper = job("looper", ("first",), begins=True)  # to be in no ring yet
+    coordinator = looper.told._from
+    there = [Fits(coordinator, "a", ("first",), begins=True), Fits(coordinator, "b", ("first",))]
+    ports = {one.name: one.listener.port for one in there}
+    coordinator.announce(ports)
+    until(lambda: all(len(one.sums) > 3 for one in there))
+    coordinator.announce({**ports, "looper": looper.listener.port})
+    until(lambda: looper.error is not None)
+    assert isinstance(looper.error, OtherError)
+    coordinator.announce(ports)
+    steps = [len(one.sums) for one in there]
+    until(lambda: all(len(one.sums) > before + 3 for one, before in zip(there, steps)))
+    assert not any(one.error for one in there)
+    coordinator.end()
+    for one in there:
+        one.summing.give_up()
+        one.thread.join(DEADLINE)
+
+
+def test_a_model_that_comes_later_takes_nothing_from_what_it_shares_with_another() -> None:
+    tf = pytest.importorskip("tensorflow")
+    from deeprec_ext.allreduce.states import Variables
+    from deeprec_ext.keras.in_step.loops import Models
+
+    def course(name: str, *variables: Any) -> Any:
+        return SimpleNamespace(model=SimpleNamespace(name=name), variables=Variables(variables))
+
+    there, new = Models(), Models()
+    critic, generator = tf.Variable(1.0), tf.Variable(10.0)
+    there.add(course("critic", critic))
+    there.add(course("gan", generator, critic))
+    mine, made = tf.Variable(0.0), tf.Variable(0.0)
+    new.add(course("critic", mine))
+    new.put(there.take())
+    mine.assign(2.0)  # a step of all
+    new.add(course("gan", made, mine))
+    assert (mine.numpy(), made.numpy()) == (2.0, 10.0)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
