@@ -34,6 +34,7 @@ class Variables:
     def put(self, arrays: Sequence[Array]) -> None:
         """Raises ProtocolError where they are of other variables."""
         mine = [(tuple(one.shape), np.dtype(one.numpy().dtype)) for one in self._variables]
+        arrays = [_as(kind, one) for (_, kind), one in zip(mine, arrays)] if len(mine) == len(arrays) else arrays
         others = [(one.shape, one.dtype) for one in arrays]
         if mine != others:
             place = next((at for at, (a, b) in enumerate(zip(mine, others)) if a != b), min(len(mine), len(others)))
@@ -42,3 +43,9 @@ class Variables:
             )
         for variable, array in zip(self._variables, arrays):
             variable.assign(array)
+
+
+def _as(kind: np.dtype[Any], array: Array) -> Array:
+    """bfloat16 and its like, which NumPy knows no name of, come as bytes of their width."""
+    nameless = array.dtype.kind == kind.kind == "V" and array.dtype.itemsize == kind.itemsize
+    return array.view(kind) if nameless else array

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import struct
 import time
 import zlib
@@ -41,6 +42,8 @@ WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
 STATE_BYTES = 1 << 22
+WORD = 11
+"""Parts of what each says when a ring is entered."""
 ELSEWHERE_SECONDS = 300.0
 """So long who is elsewhere in the script waits for the others to come there."""
 _LENGTH = struct.Struct("!q")
@@ -443,7 +446,12 @@ class Summing:
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
         may_begin = self._may_begin and bool(given.like)
         said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks)).encode()
-        told = [tuple(json.loads(one)) for one in ring.gather(said)]
+        try:
+            told = [tuple(json.loads(one)) for one in ring.gather(said)]
+        except ValueError:
+            told = []
+        if {len(one) for one in told} != {WORD}:
+            raise LostError("a member says what is no word of this release")
         # Who makes no word before each sum cannot be waited for.
         wordless = [one for one in told if not one[9] and one[1] >= 0]
         best = max(wordless or told, key=lambda one: one[:5])  # the first of them; of the model that began last
@@ -508,26 +516,39 @@ class Summing:
             arrays = [np.asarray(one, order="C") for one in self._state.take()]
         head = {"ways": self._ways, "arrays": [(one.dtype.str, one.shape) for one in arrays]}
         head = json.loads(self._hand_on_text(ring, source, json.dumps(head)))
-        if ring.rank != source:
+        if takes:
             arrays = [np.empty(shape, np.dtype(kind)) for kind, shape in head["arrays"]]
-        checks = [self._hand_on_checked(ring, source, _bytes(one), takes or ring.rank == source) for one in arrays]
+        if takes or ring.rank == source:
+            checks = [self._hand_on_checked(ring, source, _bytes(one)) for one in arrays]
+        else:
+            self._pass_state(ring, source, head["arrays"])
+            checks = []
         true = json.loads(self._hand_on_text(ring, source, json.dumps(checks)))
         if takes:
             for place, (check, other) in enumerate(zip(checks, true)):
                 if check != other:
-                    raise ProtocolError(f"array {place} of the state has not come as it was sent")
+                    raise LostError(f"array {place} of the state has not come as it was sent")
             self._state.put(arrays)
         return [(first, number) for first, number in head["ways"]]
 
     @staticmethod
-    def _hand_on_checked(ring: Ring, source: int, data: Array, checks: bool) -> int:
+    def _pass_state(ring: Ring, source: int, arrays: Sequence[tuple[str, Sequence[int]]]) -> None:
+        """Who does not take it holds a part of it at a time."""
+        part = np.empty(STATE_BYTES, np.uint8)
+        for kind, shape in arrays:
+            size = math.prod(shape) * np.dtype(kind).itemsize
+            for start in range(0, size, STATE_BYTES):
+                ring.hand_on(part[: min(STATE_BYTES, size - start)], source)
+            ring.hand_on(part[:0], source)
+
+    @staticmethod
+    def _hand_on_checked(ring: Ring, source: int, data: Array) -> int:
         """While a part is on its way the one before it is checked."""
         check = 0
         for start in range(0, data.size, STATE_BYTES):
             part = data[start : start + STATE_BYTES]
             ring.hand_on(part, source, waits=False)
-            if checks:
-                check = zlib.crc32(_bytes(part), check)
+            check = zlib.crc32(_bytes(part), check)
         ring.hand_on(data[:0], source)
         return check
 

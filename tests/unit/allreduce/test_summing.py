@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from deeprec_ext.allreduce import ring as rings
+from deeprec_ext.allreduce import summing
 from deeprec_ext.allreduce.given import Given
 from deeprec_ext.allreduce.meeting import Listener
 from deeprec_ext.allreduce.summing import OtherError, Summed, Summing
@@ -502,3 +503,41 @@ def test_what_was_given_to_a_sum_that_only_the_others_had_is_in_the_state_that_i
     weights = {found.step: found.weight for found in one.sums}
     given = 1.0 + zlib.crc32(f"b{last}".encode()) % 4
     assert weights[last + 1] == one.gave[last + 1] + given
+
+
+def test_who_only_hands_a_state_on_holds_a_part_of_it_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summing, "STATE_BYTES", 256)
+    passed: list[str] = []
+    whole = Summing._pass_state
+
+    def noted(ring: Any, source: int, arrays: Any) -> None:
+        passed.append(threading.current_thread().name)
+        whole(ring, source, arrays)
+
+    monkeypatch.setattr(Summing, "_pass_state", staticmethod(noted))
+    job.add("a", "b", "c")
+    job.announce()
+    job.until_trained()
+    before = len(passed)  # all but the first were new
+    job.add("d")
+    job.announce()
+    job.until_trained()
+    assert before == 0 and len(passed) == 2 and job.members["d"].received == 1
+
+
+def test_a_member_of_another_release_ends_no_other(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.add("a", "b")
+    job.announce()
+    job.until_trained()
+    gather, strange = rings.Ring.gather, threading.Event()
+
+    def says(self: Any, said: bytes) -> list[bytes]:
+        return [*gather(self, said)[:-1], b"[1, 2]"] if not strange.is_set() else gather(self, said)
+
+    monkeypatch.setattr(rings.Ring, "gather", says)
+    job.add("c")
+    job.announce()
+    until(lambda: len({name for name, number in job.coordinator.troubles if number == 1}) >= 2)
+    strange.set()
+    job.announce()
+    job.until_trained()
