@@ -1,4 +1,4 @@
-"""Runs when Python starts in a process of an elastic job: this directory stands at the end of PYTHONPATH.
+"""Runs when Python starts in a process of an elastic job: this directory stands on PYTHONPATH.
 
 Another `sitecustomize` on the path still runs, once: the one that Python has begun with may have called this one, and another
 may call back. Whatever goes wrong here is printed, and the process goes on as stock TensorFlow. In a pod, the PYTHONPATH of

@@ -59,15 +59,14 @@ def aimaster_environment(base: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def python_path(users: str, *, autoload: bool) -> str:
-    """The user's own entries first: a sitecustomize or a module of theirs must win over ours.
+    """Our sitecustomize first, which runs one of the user's; then the user's own entries: a module of theirs wins over ours.
 
     The directory of the package itself is added unless it is a site-packages, which the interpreter finds by itself.
     """
     entries = [entry for entry in users.split(os.pathsep) if entry]
-    ours = [str(AUTOLOAD)] if autoload else []
-    if _PACKAGE.parent.name not in ("site-packages", "dist-packages"):
-        ours.append(str(_PACKAGE.parent))
-    return os.pathsep.join(entries + [entry for entry in ours if entry not in entries])
+    first = [str(AUTOLOAD)] if autoload else []
+    last = [] if _PACKAGE.parent.name in ("site-packages", "dist-packages") else [str(_PACKAGE.parent)]
+    return os.pathsep.join(dict.fromkeys([*first, *entries, *last]))
 
 
 def _clean(base: Mapping[str, str] | None) -> dict[str, str]:

@@ -153,7 +153,8 @@ class Job:
                 door = write_door(plan.directory.door, address, make_token(plan.directory.certificates))
                 self._page = page_line(address, door, plan.directory.certificates)
                 self._display.say(f"dashboard: {self._page}")
-            self._display.say(f"layout: {plan.layout}")
+            if plan.limits.slots:
+                self._display.say(f"layout: {plan.layout}")
             log, directory = plan.directory.log(CHIEF), shlex.quote(str(plan.directory.path))
             self._display.say(f"what the script prints: {log}; of all roles: deeprec-ext logs {directory} --follow")
             for line in plan.grown:

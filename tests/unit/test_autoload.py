@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext import autoload, env
+from deeprec_ext.launch.environment import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,6 +167,16 @@ def test_another_sitecustomize_that_calls_the_next_one_runs_once_and_so_does_our
     ))  # fmt: skip
     others = [str(ROOT), str(ROOT / "deeprec_ext" / "_autoload")]
     path = os.pathsep.join([str(tmp_path), *others] if first else [*others, str(tmp_path)])
+    done = python("import os, sys; print(sys.ran, 'TF_CONFIG' in os.environ)", **job, PYTHONPATH=path)
+    assert (done.stdout, done.stderr) == ("1 True\n", "")
+
+
+def test_a_sitecustomize_of_the_users_that_calls_no_other_runs_and_so_does_ours(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.ran = 1\n")
+    job = dict(env.process_environment(
+        aimaster="127.0.0.1:1", job="j", role="worker", index=1, slots=3, certificates=None, workdir="/w",
+    ))  # fmt: skip
+    path = python_path(str(tmp_path), autoload=True)
     done = python("import os, sys; print(sys.ran, 'TF_CONFIG' in os.environ)", **job, PYTHONPATH=path)
     assert (done.stdout, done.stderr) == ("1 True\n", "")
 

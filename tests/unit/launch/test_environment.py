@@ -5,11 +5,12 @@ import os
 from deeprec_ext.launch.environment import AUTOLOAD, aimaster_environment, python_path, role_environment
 
 
-def test_the_users_python_path_comes_first_and_ours_last():
+def test_our_sitecustomize_comes_first_then_the_users_python_path_and_our_package_last():
     entries = python_path("/mine:/also", autoload=True).split(os.pathsep)
-    assert entries[:2] == ["/mine", "/also"]
-    assert str(AUTOLOAD) in entries[2:]
-    assert str(AUTOLOAD.parent.parent) in entries[2:]
+    assert entries == [str(AUTOLOAD), "/mine", "/also", str(AUTOLOAD.parent.parent)]
+    assert [file.name for file in AUTOLOAD.glob("*.py")] == ["sitecustomize.py"], (
+        "nothing of the user's is hidden by it"
+    )
 
 
 def test_nothing_is_added_twice():
