@@ -75,7 +75,8 @@ class EpochsInStep(Epochs):
                     "steps-grow", "the input of fit gives batches to one worker each, and a step of all has as many as there "
                     "are workers",
                     "give fit arrays with batch_size, or a pipeline whose last stages are batch and prefetch, and no "
-                    "steps_per_epoch, for steps of one size; or let the learning rate follow: --setting rate_scaling=linear", mended=True,
+                    "steps_per_epoch, for steps of one size; or let the learning rate follow: --setting rate_scaling=linear",
+                    mended=True,
                 )  # fmt: skip
             if self._home.chief and self._sums_losses():
                 self._home.notice(
