@@ -64,6 +64,8 @@ NETWORK_IN_STEP = f"network: {IN_STEP}, and what they send is not encrypted; the
 
 CHIEF = "chief-0"
 
+TOLD_SECONDS = 5.0
+"""For the AIMaster to hear of the end of the chief: who runs that tells both."""
 REPORT_SECONDS = 60.0
 """What the report at the end may take: a second is usual, a network disk may be slow."""
 
@@ -346,7 +348,7 @@ class Job:
         if outcome.status == SUCCEEDED:
             self._ending_step = "waiting for workers and evaluator"
             await self._unless_hurried(wait_for_others(self._pods, self._plan.values.finish_grace_seconds))
-            status = await self._observer.ask()
+            status = await self._told_of_the_end()
             if status is not None and status.state == "failed":
                 outcome = Outcome(FAILED, status.failure)
         await self._unless_hurried(self._until_written())
@@ -356,6 +358,15 @@ class Job:
         await self._pods.stop([pod.name for pod in self._pods.all()], 0)
         self._ending_step = outcome.status
         return outcome
+
+    async def _told_of_the_end(self) -> Any:
+        """The AIMaster's status once it has heard that the chief has ended, as we have; it may know why that is no success."""
+        until = time.monotonic() + TOLD_SECONDS
+        while True:
+            status = await self._observer.ask()
+            if status is None or status.state in ("finishing", "finished", "failed") or time.monotonic() > until:
+                return status
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _unless_hurried(self, work: Any) -> None:
         task, hurry = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry.wait())

@@ -200,7 +200,7 @@ m = Never([tf.keras.Input((2,)), tf.keras.layers.Dense(1)]); m.compile('sgd', 'm
         (f"{MODEL}; m.fit(np.ones((8, 2)), np.ones(7))", "Data cardinality is ambiguous"),
         (f"{MODEL}; m.fit((lambda: (yield np.ones((8, 2)), np.ones(8)))())", "fit .* would train a model of its own"),
         (NEVER, "applies no gradients by an optimizer of the model"),
-        ("tf.Graph().as_default().__enter__(); v = tf.compat.v1.get_variable('v', [2])\n"
+        ("graph = tf.Graph().as_default(); graph.__enter__(); v = tf.compat.v1.get_variable('v', [2])\n"
          "step = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(v)); s = tf.compat.v1.Session()\n"
          "s.run(tf.compat.v1.global_variables_initializer()); s.run(step)",
          "a plain tf.compat.v1.Session would make a step that no other process makes"),

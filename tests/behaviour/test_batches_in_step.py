@@ -56,7 +56,7 @@ def test_a_job_begins_with_the_disk_backup_of_one_that_is_gone(begin, tmp_path):
     """Of another size, with records that are not trained yet; while the chief hangs, a worker writes."""
     path = tmp_path / "backups"
     flags = ("--strategy", "allreduce", "--backup", f"disk={path}", "--setting", "disk_backup_seconds=1")
-    command = ("python", FIT, "--epochs", "2", "--seconds", "0.1")
+    command = ("python", FIT, "--epochs", "2", "--seconds", "0.1", "--data", "7")
     job = begin(*flags, "--workers", "1", command=command)
     job.until(lambda: cuts(path) and cuts(path)[0].step > 50, "a cut")
     stopped = job.stop("chief-0")

@@ -91,7 +91,10 @@ parser.add_argument("--buckets", action="store_true", help="gradients travel as 
 parser.add_argument(
     "--steps", type=int, nargs="*", help="of an epoch, of each fit in turn: batches come from a pipeline"
 )
+parser.add_argument("--data", type=int, help="the rows are the same in each job that says the same")
 arguments = parser.parse_args()
+if arguments.data is not None:
+    np.random.seed(arguments.data)
 if arguments.buckets:
     from deeprec_ext.allreduce import given
 
