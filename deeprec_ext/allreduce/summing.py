@@ -460,6 +460,8 @@ class Summing:
         first = next((rank for rank, one in enumerate(told) if one[6] and one[9] == best[9]), None)
         if begins and first is not None:
             kind = told[first][5]
+        if kind == _ANY:  # who looks is the first of those who have nothing
+            kind = next((one[5] for one in told if one[5] != _ANY), _ANY)
         late = [
             kept > 0 and one[:3] == (begun, step - 1, before) and not one[9] for one in told
         ]  # else it may be elsewhere by now

@@ -1,10 +1,11 @@
 """Updates whose learning rate is multiplied by a number that each run is given: it follows the number of trainers.
 
-A gradient that is multiplied leaves Adam, Adagrad and FTRL where they are; what is multiplied is the rate that their op takes
+A gradient that is multiplied leaves Adam and Adagrad where they are; what is multiplied is the rate that their op takes
 (`ApplyAdam`'s `lr`, `ResourceSparseApplyAdagrad`'s, `ResourceApplyGradientDescent`'s `alpha`). Optimizers that are written
 in ops of arithmetic (Keras's, and Adam of TensorFlow 1 for rows) add to a variable, or take from it, a multiple of their
-rate: there that is multiplied, and moments stay as they are. A variable that is trained in no such way (by Keras's own Ftrl)
-is refused by name. Variables that are not trained (moments, counts, averages) are left alone.
+rate: there that is multiplied, and moments stay as they are. A variable that is trained in no such way is refused by name, and
+so is one that is computed anew in each step, from what all steps have collected and the present rate (FTRL): another rate would
+multiply the variable itself. Variables that are not trained (moments, counts, averages) are left alone.
 
 The number is a placeholder of the trainer, so no graph is compiled anew when it is another one. A rate that comes from the
 trainer is multiplied there, and crosses as before; what is computed on a PS, and a constant (of which each PS has a copy),
@@ -33,6 +34,8 @@ NAME = "deeprec_ext_rate"
 
 _APPLIES = re.compile(r"(Resource)?(Sparse)?Apply\w+$")
 _ADDS = re.compile(r"Assign(Add|Sub)(VariableOp)?$|(Resource)?Scatter(Nd)?(Add|Sub)$")
+_WHOLE = re.compile(r"Ftrl|AdagradDA")
+"""They set a variable by the sum of all its steps and the present rate (McMahan et al., "Ad click prediction", 2013)."""
 _SINGLE = int(tf.float32.as_datatype_enum)
 _FLOATS = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 
@@ -54,7 +57,10 @@ class _Following:
     def __init__(self, index: GraphIndex, trained: Collection[str]) -> None:
         self._index = index
         self._variables = variables_on_ps(index)
-        self._trained = {node for node, one in self._variables.items() if one.name in trained}
+        self._trained = {
+            node for node, one in self._variables.items()
+            if one.name in trained and tf.as_dtype(one.node.attr["dtype"].type).base_dtype in _FLOATS
+        }  # fmt: skip
         self._fed: dict[int, str] = {}  # type -> the number in it
         self._done: set[tuple[str, int]] = set()
         self._made: dict[tuple[str, str], str] = {}  # device, tensor -> that many times as much
@@ -63,6 +69,8 @@ class _Following:
         other: dict[str, str] = {}  # variable that is trained -> an op that changes it otherwise
         done: set[str] = set()
         for write in find_writes(self._index, self._variables):
+            if self._counts(write):
+                continue
             place = self._rate_of(write)
             if place is not None and not write.frames:
                 self._multiply(write, *place)
@@ -75,11 +83,19 @@ class _Following:
         self._refuse({variable: op for variable, op in other.items() if variable not in done})
         return f"{self._fed[_SINGLE]}:0" if self._fed else ""
 
+    def _counts(self, write: Write) -> bool:
+        """It adds the same each time: a counter that was not said to be none of the model's."""
+        number = _input_of(write.node, "value", "updates") if _ADDS.match(write.node.op) else None
+        if number is None:
+            return False
+        inputs = self._index.inputs(write.node.name)
+        return self._index.nodes[op_name(self._handed_on(inputs[number[1]]))].op == "Const"
+
     def _rate_of(self, write: Write) -> tuple[NodeDef, int] | None:
         """The op, and the number of its input, that is multiplied."""
         node = write.node
         if _APPLIES.match(node.op):
-            return _input_of(node, "lr", "alpha")
+            return None if _WHOLE.search(node.op) else _input_of(node, "lr", "alpha")
         adds = _ADDS.match(node.op) is not None
         if self._trained.isdisjoint(write.variables) or not (adds or node.op in ASSIGNMENTS):
             return None
@@ -145,8 +161,8 @@ class _Following:
         op = self._index.nodes[other[first]]
         raise RefusedError(
             f"--setting rate_scaling: the learning rate by which {few(sorted(other), 3)} is trained cannot be found "
-            f"('{op.name}', {op.op}, sets the variable): take an optimizer of tf.compat.v1.train, or another of Keras's, or "
-            "leave rate_scaling out"
+            f"('{op.name}', {op.op}, sets the variable): take another optimizer of tf.compat.v1.train or of Keras (Ftrl and "
+            "AdagradDA set variables by all their steps and the present rate), or leave rate_scaling out"
         )
 
 

@@ -51,7 +51,9 @@ class Watch:
 
     def applies(self, optimizer: Any) -> None:
         """It applies gradients that nobody has summed."""
-        if self.over or not hasattr(optimizer, "iterations") or not env.is_elastic_process():
+        if self.over or not env.is_elastic_process() or self._sums():
+            return
+        if not (hasattr(type(optimizer), "iterations") or "iterations" in vars(optimizer)):
             return
         with self._lock:
             self._optimizers.add(optimizer)

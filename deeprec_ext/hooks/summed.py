@@ -78,6 +78,13 @@ def keras_optimizers_imported(module: Any) -> None:
     for kind, method in keras_classes.optimizers(module):
         if method == "apply_gradients" and not seen(kind):
             wrap(kind, method, _apply)
+        elif method == "apply" and not seen(kind):  # of Keras 3, which trains eagerly, or in functions, alone
+            wrap(kind, method, _applied)
+
+
+def _applied(original: Callable[..., Any], optimizer: Any, *args: Any, **words: Any) -> Any:
+    alone.WATCH.applies(optimizer)
+    return original(optimizer, *args, **words)
 
 
 def estimator_imported(module: Any) -> None:

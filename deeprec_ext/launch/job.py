@@ -348,7 +348,9 @@ class Job:
         if outcome.status == SUCCEEDED:
             self._ending_step = "waiting for workers and evaluator"
             await self._unless_hurried(wait_for_others(self._pods, self._plan.values.finish_grace_seconds))
-            status = await self._told_of_the_end()
+            asked = asyncio.ensure_future(self._told_of_the_end())
+            await self._unless_hurried(asked)
+            status = asked.result() if asked.done() and not asked.cancelled() else None
             if status is not None and status.state == "failed":
                 outcome = Outcome(FAILED, status.failure)
         await self._unless_hurried(self._until_written())

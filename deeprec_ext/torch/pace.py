@@ -140,19 +140,22 @@ class Pace:
             if self.settings is not None:
                 self.factor.after(self.members, self.settings)
         agreed = self._agreed.get(optimizer, [])
-        own, used = [group["lr"] for group in optimizer.param_groups], []
+        own, used = [], []
         for at, group in enumerate(optimizer.param_groups):
-            rate = float(group["lr"])
+            rate = _rate(group)
             if at < len(agreed) and agreed[at][0] == rate:  # else the script has set it since
                 rate = agreed[at][1]
             used.append(rate)
             rate *= float(self.factor.take())
-            if rate != float(group["lr"]):
-                group["lr"] = group["lr"].clone().fill_(rate) if isinstance(group["lr"], torch.Tensor) else rate
+            if group.get("lr") is not None and rate != float(group["lr"]):
+                before = group["lr"]
+                group["lr"] = before.clone().fill_(rate) if isinstance(before, torch.Tensor) else rate
+                own.append((group, before, group["lr"]))
 
         def after() -> None:
-            for group, before in zip(optimizer.param_groups, own):
-                group["lr"] = before
+            for group, before, set_here in own:
+                if group["lr"] is set_here:  # else the step itself has set another
+                    group["lr"] = before
             self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
             self._used[optimizer] = zlib.crc32(np.array(used, np.float64).tobytes()) & 0xFFFF
 
@@ -198,7 +201,13 @@ def read(mean: Array, count: int) -> Told:
 
 
 def _rates(optimizers: Sequence[Any]) -> Array:
-    return np.array([float(group["lr"]) for one in optimizers for group in one.param_groups], np.float64)
+    return np.array([_rate(group) for one in optimizers for group in one.param_groups], np.float64)
+
+
+def _rate(group: Any) -> float:
+    """0 where the optimizer finds its rates itself (`lr` is None, or missing)."""
+    rate = group.get("lr")
+    return float(rate) if rate is not None else 0.0
 
 
 def _halves(numbers: Array) -> Array:

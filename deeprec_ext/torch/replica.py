@@ -41,7 +41,7 @@ OTHERS_MAX = 200
 """So often it may find them in a step with gradients of other shapes: then their model is another one. While they sum something
 else, of a long validation perhaps, it waits for the next step."""
 
-LINGER_SECONDS = 30.0
+LINGER_SECONDS, STAYS_SECONDS = 30.0, 3.0
 """How long a worker whose script has ended waits for a chief that died, and has nobody else to get the model from."""
 
 
@@ -145,11 +145,18 @@ class Replica:
             return
         log.info("the script has ended, and the chief is not here: waiting up to %g s for it", LINGER_SECONDS)
         try:
-            while time.monotonic() < end and not member.leaving.is_set() and not self._sees_chief:
+            given: float | None = None  # when, since it is there; it may look first, go, and come for the model then
+            while time.monotonic() < end and not member.leaving.is_set():
+                if not self._sees_chief:
+                    given = None
+                elif given is None:
+                    for _ in range(3):  # it is given the state as it enters
+                        member.attend(self._zeros())
+                    member.rest()  # it sums alone from here on
+                    given = time.monotonic()
+                elif time.monotonic() - given > STAYS_SECONDS:
+                    break
                 time.sleep(RETRY_SECONDS)
-            if self._sees_chief:
-                for _ in range(3):  # it is given the state as it enters
-                    member.attend(self._zeros())
         except (DeepRecError, SystemExit) as error:
             log.info("the chief was not given the model: %s", error)
 

@@ -81,8 +81,9 @@ class Snapshot:
             kinds = [name for name, _ in words["watched"]]
             place, number = map(int, words["place"])
             states = [decoded(one, arrays[1:]) for _, one in words["watched"]]
-            self.they_begin = bool(words["begins"])
-            self._hear([None if one is None else one.numpy() for one in decoded(words["begun"], arrays[1:])])
+            self.they_begin = bool(words.get("begins", False))  # what was kept by a release before has none of these
+            if "begun" in words:
+                self._hear([None if one is None else one.numpy() for one in decoded(words["begun"], arrays[1:])])
             if self.is_beginning:
                 return
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
@@ -106,7 +107,8 @@ class Snapshot:
                 ]
                 state = {**state, "param_groups": own}
             one.load_state_dict(state)
-        self.pace.put(words["pace"])
+        if "pace" in words:
+            self.pace.put(words["pace"])
         self.came = (place, number)
 
     def _hear(self, begun: Sequence[Array | None]) -> None:

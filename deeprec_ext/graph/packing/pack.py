@@ -148,7 +148,7 @@ class _Packing:
         self._look_again()
         now = self._now
         self._answered = answered(index, now.units, now.processes)
-        if ride(index, now.crossings, self._patient, self._is_gradient):
+        if ride(index, now.crossings, self._kind, self._patient, self._is_gradient):
             self._look_again()
             now = self._now
         readiness = Readiness(index, now.units, now.processes, now.crossings, self._heavy)

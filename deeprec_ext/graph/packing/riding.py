@@ -6,7 +6,7 @@ for a small gradient that goes the same way: these are put together last (`readi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import tensorflow as tf
 
@@ -17,16 +17,24 @@ from deeprec_ext.graph.packing.crossings import Crossing, Way
 from deeprec_ext.graph.packing.sparing import cpu, instead, use_instead
 
 
-def ride(index: GraphIndex, crossings: dict[Way, Crossing], *gradients: Callable[[Crossing], bool]) -> int:
+def ride(
+    index: GraphIndex, crossings: dict[Way, Crossing], kind: Callable[[Crossing], Hashable | None],
+    *gradients: Callable[[Crossing], bool],
+) -> int:  # fmt: skip
     """Changes the graph; how many travel with others.
 
     Args:
+      kind: type and cases in which a crossing is there; None: it travels alone.
       gradients: what they travel with, the best first: whether a crossing is such a one.
     """
     riders = [one for one in crossings.values() if _rides(index, one)]
     rode = 0
     for rider in riders:
-        others = [one for one in crossings.values() if one not in riders and _same_way(index, one, rider)]
+        of_it = kind(rider)
+        others = [
+            one for one in crossings.values()
+            if of_it is not None and one not in riders and _same_way(one, rider) and kind(one) == of_it
+        ]  # fmt: skip
         users = {name for name, _ in rider.uses}
         found = next(
             (
@@ -37,20 +45,15 @@ def ride(index: GraphIndex, crossings: dict[Way, Crossing], *gradients: Callable
         if found is not None:
             waiting = index.add(
                 instead(rider.op, "rides"), "Identity", cpu(rider.source), [rider.way.tensor, f"^{found.op}"],
-                T=attributes.kind(tf.as_dtype(_kind(index, rider))),
+                T=attributes.kind(tf.as_dtype(attributes.output_type(index.nodes[rider.op], output_number(rider.way.tensor)))),
             )  # fmt: skip
             use_instead(index, rider, waiting.name)
             rode += 1
     return rode
 
 
-def _same_way(index: GraphIndex, one: Crossing, other: Crossing) -> bool:
-    way = one.source, one.way.target, one.way.tensor[0] == "^"
-    return way == (other.source, other.way.target, False) and _kind(index, one) == _kind(index, other)
-
-
-def _kind(index: GraphIndex, one: Crossing) -> int:
-    return attributes.output_type(index.nodes[one.op], output_number(one.way.tensor))
+def _same_way(one: Crossing, other: Crossing) -> bool:
+    return (one.source, one.way.target, one.way.tensor[0] == "^") == (other.source, other.way.target, False)
 
 
 def _rides(index: GraphIndex, one: Crossing) -> bool:

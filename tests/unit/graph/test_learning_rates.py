@@ -20,7 +20,6 @@ OPTIMIZERS = {
     "nesterov": lambda rate: train.MomentumOptimizer(rate, 0.9, use_nesterov=True), "adam": train.AdamOptimizer,
     "adagrad": train.AdagradOptimizer, "adadelta": lambda rate: train.AdadeltaOptimizer(100 * rate),
     "rmsprop": train.RMSPropOptimizer, "centered": lambda rate: train.RMSPropOptimizer(rate, centered=True, momentum=0.5),
-    "ftrl": lambda rate: train.FtrlOptimizer(rate, l1_regularization_strength=0.01),
     "proximal": lambda rate: train.ProximalGradientDescentOptimizer(rate, 0.01),
     "proximal adagrad": lambda rate: train.ProximalAdagradOptimizer(rate, l2_regularization_strength=0.01),
 }  # fmt: skip
@@ -54,8 +53,10 @@ def following(graph, trained=TRAINED):
     return definition, [rate] if rate else []
 
 
-def trained(definition, step: str, init: str, rates=(), times: float = 1.0, given=None) -> dict[str, np.ndarray]:
-    """Values of all variables after some steps, by their names."""
+def trained(
+    definition, step: str, init: str, rates=(), times: float = 1.0, given=None, last: float | None = None
+) -> dict[str, np.ndarray]:
+    """Values of all variables after some steps, by their names; after one more, that takes `last` times the rate."""
     for node in definition.node:
         node.device = ""
     names = [node.name for node in definition.node if node.op in ("VarHandleOp", "VariableV2")]
@@ -70,8 +71,8 @@ def trained(definition, step: str, init: str, rates=(), times: float = 1.0, give
         tf.graph_util.import_graph_def(definition, name="")
         with v1.Session(graph=graph) as session:
             session.run(init)
-            for number in range(STEPS):
-                fed = dict.fromkeys(rates, np.float32(times))
+            for number in range(STEPS + (last is not None)):
+                fed = dict.fromkeys(rates, np.float32(times if number < STEPS else last))
                 ids = {"ids:0": [number, 3, 3, number + 5]} if given is None else given
                 session.run(step, {**ids, **fed})
             return session.run({name: f"{read}:0" for name, read in reads.items()})
@@ -96,7 +97,7 @@ def test_an_optimizer_trains_as_with_another_rate(name, resource):
         assert not np.allclose(unlike[variable], wanted[variable], rtol=1e-3), "the rate makes a difference at all"
 
 
-@pytest.mark.parametrize("name", ["adam", "ftrl", "adagrad"])
+@pytest.mark.parametrize("name", ["adam", "rmsprop", "adagrad"])
 def test_fed_one_it_is_the_same_bit_for_bit(name):
     graph, step, init = build(OPTIMIZERS[name], True)
     definition, rates = following(graph)
@@ -195,3 +196,39 @@ def test_of_a_function_that_updates_nobody_knows_the_rate():
         step()
     with pytest.raises(errors.RefusedError, match="cannot be found"):
         following(graph, ["x"])
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_what_sets_a_variable_by_all_its_steps_and_the_present_rate_is_refused(resource):
+    """With another rate FTRL multiplies the variable itself."""
+    graph, _, _ = build(lambda rate: train.FtrlOptimizer(rate, l1_regularization_strength=0.01), resource)
+    with pytest.raises(errors.RefusedError, match=r"rate_scaling.*cannot be found.*Ftrl"):
+        following(graph)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in OPTIMIZERS if name != "centered"]
+)  # whose momentum has the rate in it
+def test_another_factor_from_a_step_on_changes_updates_and_not_the_variable(name):
+    """A step whose factor is nothing leaves it as it is."""
+    graph, step, init = build(OPTIMIZERS[name], True)
+    definition, rates = following(graph)
+    before = trained(definition, step, init, rates, TIMES)
+    still = trained(definition, step, init, rates, TIMES, last=1e-9)
+    for variable in TRAINED:
+        np.testing.assert_allclose(still[variable], before[variable], rtol=1e-4, atol=1e-5, err_msg=variable)
+
+
+def test_counters_that_a_script_has_left_among_the_trained_are_no_updates():
+    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=True):
+        with v1.device("/job:ps/task:0"):
+            step = v1.get_variable("global_step", [], tf.int64, v1.zeros_initializer())
+            epoch = v1.get_variable("epoch", [], tf.float32, v1.zeros_initializer())
+            kernel = v1.get_variable("kernel", [2], initializer=v1.ones_initializer())
+        counted = v1.assign_add(epoch, 1.0)
+        updated = train.GradientDescentOptimizer(0.5).minimize(tf.reduce_sum(kernel), step)
+        run, init = tf.group(updated, counted).name, v1.global_variables_initializer().name
+    definition, rates = following(graph, ("global_step", "epoch", "kernel"))
+    found = trained(definition, run, init, rates, TIMES, given={})
+    assert (found["global_step"], found["epoch"]) == (STEPS, STEPS)
+    np.testing.assert_allclose(found["kernel"], 1 - STEPS * 0.5 * TIMES)

@@ -30,7 +30,7 @@ OPTIMIZERS = {
 if models.KERAS == 2:
     OPTIMIZERS.update({
         "legacy SGD": lambda rate: legacy.SGD(rate, momentum=0.9), "legacy Adam": lambda rate: legacy.Adam(rate),
-        "legacy Adagrad": lambda rate: legacy.Adagrad(rate), "legacy Ftrl": lambda rate: legacy.Ftrl(rate),
+        "legacy Adagrad": lambda rate: legacy.Adagrad(rate),
         "legacy RMSprop": lambda rate: legacy.RMSprop(rate), "legacy Nadam": lambda rate: legacy.Nadam(rate),
     })  # fmt: skip
 
@@ -100,3 +100,6 @@ def test_rows_of_a_batch_alone_follow_too():
 def test_keras_s_own_ftrl_sets_its_variables_and_is_refused():
     with pytest.raises(errors.RefusedError, match=r"rate_scaling.*cannot be found"):
         Stepped(o.Ftrl(RATE), True)
+    if models.KERAS == 2:
+        with pytest.raises(errors.RefusedError, match=r"rate_scaling.*cannot be found"):
+            Stepped(legacy.Ftrl(RATE), True)

@@ -148,3 +148,28 @@ def test_an_optimizer_can_be_copied_and_scheduled_as_before():
     again = copy.deepcopy(one.optimizer)
     assert again.state_dict()["param_groups"] == one.optimizer.state_dict()["param_groups"]
     again.step()
+
+
+class Own(torch.optim.Optimizer):
+    """Finds its rates itself, as Adafactor does, or sets them in its step."""
+
+    def __init__(self, groups, lr=None) -> None:
+        super().__init__([{**group, "lr": None} for group in groups], {"lr": None})
+        self.sets: float | None = None
+
+    def step(self, closure=None) -> None:
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.data -= 0.5 * one.grad
+            group["lr"] = self.sets
+
+
+def test_an_optimizer_that_finds_its_rates_itself_is_left_to_it():
+    processes = [Process(kind=Own), Process(kind=Own)]
+    for sets in (None, 0.25, 0.125):
+        assert summed(*processes) == ["", ""]
+        for one in processes:
+            one.optimizer.sets = sets
+            one.step()
+            assert [group["lr"] for group in one.optimizer.param_groups] == [sets] * 2
+    assert processes[0].bits == processes[1].bits
