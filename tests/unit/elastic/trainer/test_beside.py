@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deeprec_ext.elastic.trainer import process
 from deeprec_ext.elastic.runtime.model_directory import share_model_directory
+from deeprec_ext.elastic.trainer import process
 from deeprec_ext.elastic.trainer.beside import keras3_imported
 from deeprec_ext.elastic.trainer.noticing import Noticing
 from deeprec_ext.errors import RefusedError
