@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
-from deeprec_ext.arbiter.observed import Cluster, Job
+from deeprec_ext.arbiter.observed import Cluster, Count, Job
 from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of
 from deeprec_ext.arbiter.rules import Rules
 
