@@ -47,19 +47,39 @@ Given = tuple[int, float, float, int, int, Size, Party]
 
 def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
     """One allowance for each job. Never raises, whatever was observed."""
-    before, curves = cluster, Curves()
+    curves, barred = Curves(), frozenset[int]()
+    for _ in range(TRIES):
+        allowances, used, turned = _rounds(cluster, rules, curves, barred)
+        if not turned:
+            break
+        barred |= turned
+    given = tuple(map(_lasting, allowances, cluster.jobs))
+    changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
+    return Decision(cluster.time, given, changed, used)
+
+
+def _rounds(
+    cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]
+) -> tuple[list[Allowance], float, frozenset[int]]:
+    """Decided until nothing changes: (allowances, share of the cores used, who started and was stopped again at once).
+
+    Pods of those have room together in one order, and not in the order in which they are placed anew: they wait, or others
+    would give back room for nothing.
+    """
+    before = cluster
+    ran: set[int] = set()
     for _ in range(ROUNDS):
-        found = Round(cluster, rules, curves)
+        found = Round(cluster, rules, curves, barred)
         allowances, used = found.decided(), found.used_share()
+        ran |= {at for at, one in enumerate(allowances) if one.runs}
         if all(map(same, allowances, (job.allowance for job in cluster.jobs))):
             break
         pairs = zip(cluster.jobs, allowances)
         cluster = dataclasses.replace(
             cluster, jobs=tuple(dataclasses.replace(job, allowance=given) for job, given in pairs)
         )
-    given = tuple(map(_lasting, allowances, before.jobs))
-    changed = tuple(job.name for job, now in zip(before.jobs, given) if job.allowance != now)
-    return Decision(cluster.time, given, changed, used)
+    waited = {at for at, job in enumerate(before.jobs) if job.allowance is None or not job.allowance.runs}
+    return allowances, used, frozenset(at for at in ran & waited if not allowances[at].runs)
 
 
 def same(one: Allowance, other: Allowance | None) -> bool:
@@ -121,8 +141,8 @@ class Givers:
 class Round:
     """One decision from an observation."""
 
-    def __init__(self, cluster: Cluster, rules: Rules, curves: Curves) -> None:
-        self.cluster, self.rules, self.number = cluster, rules, itertools.count()
+    def __init__(self, cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]) -> None:
+        self.cluster, self.rules, self.number, self.barred = cluster, rules, itertools.count(), barred
         self.seating = Seating(cluster, rules, curves)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
@@ -213,9 +233,11 @@ class Round:
                 self._pod_claims(claim)
 
     def _waits_again(self, party: Party) -> bool:
-        """It was stopped just now: or it might start and stop in turn, where its pods fit in one order and not in another."""
+        """It was stopped just now, or it would start and stop in turn."""
         given = party.job.allowance
-        return given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
+        return party.index in self.barred or (
+            given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
+        )
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
