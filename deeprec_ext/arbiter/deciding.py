@@ -26,7 +26,18 @@ from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import CHIEF, ELSEWHERE, OTHER, PS, WORKER, Curves, Party, Seating
+from deeprec_ext.arbiter.seating import (
+    CHIEF,
+    ELSEWHERE,
+    OTHER,
+    PS,
+    WORKER,
+    Curves,
+    Party,
+    Seating,
+    Shortage,
+    runs_before,
+)
 
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
@@ -78,7 +89,7 @@ def _rounds(
         cluster = dataclasses.replace(
             cluster, jobs=tuple(dataclasses.replace(job, allowance=given) for job, given in pairs)
         )
-    waited = {at for at, job in enumerate(before.jobs) if job.allowance is None or not job.allowance.runs}
+    waited = {at for at, job in enumerate(before.jobs) if not runs_before(job)}
     return allowances, used, frozenset(at for at in ran & waited if not allowances[at].runs)
 
 
@@ -148,8 +159,9 @@ class Round:
         self.ordered = sorted(self.parties, key=lambda one: one.order)
         self.held: list[tuple[int, Shape]] = []
         self.due: Party | None = None  # the first for which room is kept
-        self.hopeless: dict[tuple[object, ...], str] = {}  # claim → the role for which there was no room
+        self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
+        self.short: dict[tuple[object, ...], Shortage | None] = {}
         self.sums: dict[int, list[int]] = {}
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
 
@@ -197,7 +209,7 @@ class Round:
         for party in running:
             for role in party.missing(party.least):
                 if not seating.add(party, role):
-                    party.lacks, party.shortage = True, role
+                    party.lacks = True
         for party in running:
             if not party.lacks and party.present is not None:
                 for role in party.missing(party.present):
@@ -264,7 +276,7 @@ class Round:
                 return
             node = self._ask_for_pod(shape, priority, saying.gave_way(pod))
             if node < 0:
-                self.hopeless[key] = ""
+                self.hopeless.add(key)
                 return
         self.seating.room.take(node, shape)
         self.higher.append((priority, shape[0]))
@@ -291,10 +303,9 @@ class Round:
     def _gang(
         self, party: Party, roles: Sequence[str], *, may_ask: bool, equals: bool = True, stops: bool = True
     ) -> bool:
-        """All these pods more, or nothing; `shortage` of the party says of which role there is no room."""
+        """All these pods more, or nothing."""
         key = (party.priority, party.quota, may_ask, equals, stops, tuple(party.shapes[role] for role in roles))
         if key in self.hopeless:
-            party.shortage = self.hopeless[key]
             return False
         seating, mark = self.seating, self.seating.mark()
         stopped: list[Party] = []
@@ -307,10 +318,9 @@ class Round:
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
                 if queue not in asked or not asked[queue](stopped):
-                    party.shortage = role
                     self._take_back(mark, stopped)
                     if not party.seats[CHIEF]:
-                        self.hopeless[key] = role
+                        self.hopeless.add(key)
                     return False
         self._restore(mark, stopped, saying.gave_to(party.job))
         return True
@@ -408,8 +418,11 @@ class Round:
             if not party.runs:
                 self.seating.leave(party)
 
+    def _signature(self, party: Party) -> tuple[object, ...]:
+        return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
+
     def _never(self, party: Party) -> str | None:
-        key = (party.quota, party.least, *(party.shapes.values()))
+        key = self._signature(party)
         if key not in self.never:
             self.never[key] = self.seating.never(party)
         return self.never[key]
@@ -666,11 +679,22 @@ class Round:
 
     def _why(self, party: Party, size: Size, places: dict[int, int]) -> str:
         if not party.runs:
-            never = self._never(party)
-            return saying.waits(self.seating, party, places.get(party.index, 0), never, self._with_higher(party))
+            if (never := self._never(party)) is not None:
+                return saying.never(self.seating, party, never)
+            kept = self.due.job if self.due is not None and self.due.order < party.order else None
+            place, higher = places[party.index], self._with_higher(party)
+            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
         if party.lacks:
-            return saying.lacks(self.seating, party)
+            return saying.lacks(self.seating, party, self._shortage(party))
         return saying.runs(party, size)
+
+    def _shortage(self, party: Party) -> Shortage | None:
+        if party.runs:
+            return self.seating.shortage(party)
+        key = self._signature(party)
+        if key not in self.short:
+            self.short[key] = self.seating.shortage(party)
+        return self.short[key]
 
     def _with_higher(self, party: Party) -> float:
         """Cores."""
