@@ -195,14 +195,14 @@ def believed(bid: Bid | None) -> dict[Size, float]:
     """The bid's throughput by size: positive numbers, none that grows much faster than the processes that make it."""
     found: dict[Size, float] = {}
     for one in bid.worth[:SIZES_MAX] if bid is not None else ():
-        speed = one.examples_per_second
-        if isinstance(speed, (int, float)) and 1e-12 < speed < 1e15 and one.ps >= 0 and one.workers >= 0:
-            found[size_of(Count(one.ps, one.workers))] = float(speed)
+        if 1e-12 < one.examples_per_second < 1e15 and 0 <= one.ps <= PODS_MAX and 0 <= one.workers <= PODS_MAX:
+            found[one.ps, one.workers] = one.examples_per_second
     if not found:
         return found
-    smallest = min(found, key=lambda size: (sum(size), size))
+    smallest = min((ps + workers, ps, workers) for ps, workers in found)[1:]
     base = found[smallest]
-    for size in found:
-        growth = max((size[1] + 1) / (smallest[1] + 1), (size[0] + 1) / (smallest[0] + 1))
-        found[size] = min(found[size], base * SLACK * max(1.0, growth))
+    for (ps, workers), speed in found.items():
+        most = base * SLACK * max(1.0, (workers + 1) / (smallest[1] + 1), (ps + 1) / (smallest[0] + 1))
+        if speed > most:
+            found[ps, workers] = most
     return found

@@ -135,6 +135,12 @@ class Givers:
         rate = loss / party.costs[role == WORKER]
         return party.priority, rate, -party.arrived, -party.index, next(self._number), party.size, party
 
+    def back(self, parties: Iterable[Party]) -> None:
+        """They have again, or have still, what they gave."""
+        for one in parties:
+            if self._role(one):
+                heapq.heappush(self._heap, self._entry(one))
+
     def give(self) -> Party | None:
         """One pod less of one of them; None: nobody has anything left."""
         while self._heap:
@@ -478,13 +484,14 @@ class Round:
         return max(party.curve.sizes, key=lambda one: one[1])[0]
 
     def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
+        givers: dict[str | None, Givers] = {}
         for one in may:
             one.blocked = []
         heap = [entry for one in may if (entry := self._entry(one)) is not None]
         heapq.heapify(heap)
         while heap:
             *_, step, party = heapq.heappop(heap)
-            if not self._grow(party, step, below):
+            if not self._grow(party, step, below, givers):
                 size = party.size
                 party.blocked.append((size[0] + step.ps, size[1] + step.workers))
             if (entry := self._entry(party)) is not None:
@@ -501,7 +508,7 @@ class Round:
         """How well off it is: its share of the throughput that it could have, by its weight."""
         return (party.curve.value(party.size) - party.curve.value(party.top)) - math.log(party.weight)
 
-    def _grow(self, party: Party, step: Step, below: Sequence[Party]) -> bool:
+    def _grow(self, party: Party, step: Step, below: Sequence[Party], givers: dict[str | None, Givers]) -> bool:
         size = party.size[0] + step.ps, party.size[1] + step.workers
         roles = party.missing(size)
         if self.seating.add_all(party, roles) is None:
@@ -509,16 +516,21 @@ class Round:
         if not below:
             return False
         mark = self.seating.mark()
-        limited = self.seating.takes_quota(party, roles[0])
-        may = [one for one in below if not one.lacks and (not limited or one.quota == party.quota)]
-        givers = Givers(may, lambda one: one.least, self.seating)
-        while givers.give() is not None:
+        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
+        if queue not in givers:
+            may = [one for one in below if not one.lacks and (queue is None or one.quota == queue)]
+            givers[queue] = Givers(may, lambda one: one.least, self.seating)
+        while givers[queue].give() is not None:
             if self.seating.add_all(party, roles) is None:
-                for one, role in self.seating.dropped(mark):
+                gone = self.seating.dropped(mark)
+                for one, role in gone:
                     self.seating.add(one, role)
-                return True
-        self.seating.undo(mark)
-        return False
+                break
+        else:
+            gone = self.seating.dropped(mark)
+            self.seating.undo(mark)
+        givers[queue].back({one.index: one for one, _ in gone}.values())
+        return party.size == size
 
     # ------------------------------------------------------------------------------------------------ gain and cost
 
