@@ -37,7 +37,7 @@ from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
+OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "worth", "allowance")
 """Written by operator and AIMaster; a user reads them."""
 
 SUBMITTED = ("estimate",)
@@ -49,6 +49,7 @@ CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0
 TEXT_MAX = 1024
 """Characters of one annotation of ours."""
 
+_QUEUE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory")
@@ -80,6 +81,12 @@ class Elastic(Sizes):
     state_volume: str = ""
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
+
+    weight: float = 1.0
+    """Its share among jobs of one priority, where the cluster has an arbiter."""
+
+    queue: str = ""
+    """Whose quota counts for it there; empty: the namespace's."""
 
     def least(self, job: TFJob) -> dict[str, int]:
         """Of each type so many that it trains: its gang. Not as many as it runs at the moment: then a full cluster would keep
@@ -128,7 +135,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         settings=(*_settings(given).items(), *_backup(given).items()),
         hold=given.boolean("hold"), history=given.boolean("history"),
         layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
-        state_volume=claim, reachable_from=_reachable_from(given),
+        state_volume=claim, reachable_from=_reachable_from(given), weight=_weight(given), queue=_queue(given),
     )  # fmt: skip
     return found, given.warnings()
 
@@ -259,6 +266,20 @@ def _reachable_from(given: _Given) -> tuple[str, ...]:
     return words
 
 
+def _weight(given: _Given) -> float:
+    found = given.said_number("weight", 1.0)
+    if not found:
+        raise given.error("weight", "must be more than 0; a job that is to have nothing is suspended")
+    return found
+
+
+def _queue(given: _Given) -> str:
+    queue = given.text("queue")
+    if queue and not _QUEUE.fullmatch(queue):
+        raise given.error("queue", "must be the name of a queue: lower case letters, digits, '-' and '.'")
+    return queue
+
+
 def _settings(given: _Given) -> dict[str, str]:
     """As `--setting` takes them."""
     said = {row.name: given.value(row) for row in rows(Settings) if row.annotation}
@@ -346,6 +367,11 @@ class _Given:
         if not 0 <= found <= most:  # not a number is no amount either
             raise self.error(row.key, f"must be {in_words} or less")
         return found
+
+    def said_number(self, key: str, default: float) -> float:
+        (row,) = (row for row in all_rows() if row.annotation and row.key == key)
+        found = self.value(row)
+        return default if found is None else float(found)
 
     def boolean(self, key: str) -> bool:
         found = {"": False, "true": True, "false": False}.get(self.text(key).lower())

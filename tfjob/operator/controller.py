@@ -75,12 +75,15 @@ class Controller:
         self.listed = asyncio.Event()
         """All jobs that there are have been seen."""
 
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a job has come, changed or gone."""
+
         self._informers = {
             resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
         }
         self._writes = asyncio.Semaphore(WRITES)
-        self._recorder = EventRecorder(api, self._writes)
+        self.recorder = EventRecorder(api, self._writes)
 
     # ------------------------------------------------------------------------------------------------ what is there
 
@@ -90,10 +93,16 @@ class Controller:
         if known is None or not _older(found, known):
             self.jobs[key] = found
         self.queue.add(key)
+        self.changed()
 
     def forget(self, key: Key) -> None:
         """It has been deleted; what it owned goes by its owner reference."""
         self.jobs.pop(key, None)
+        self.changed()
+
+    def pod_group(self, key: Key) -> Manifest | None:
+        groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
+        return groups[0] if groups else None
 
     @property
     def synced(self) -> bool:
@@ -117,10 +126,9 @@ class Controller:
                 self.job_changed(found)
 
     def observe(self, key: Key) -> Observed:
-        groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
         return Observed(
-            self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key),
-            groups[0] if groups else None, self._options,
+            self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key), self.pod_group(key),
+            self._options,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ acting
@@ -172,9 +180,9 @@ class Controller:
         try:
             job = await self._write(key, job, actions, done)
         finally:
-            await self._recorder.done(job, done)
+            await self.recorder.done(job, done)
         for event in actions.events:
-            await self._recorder.state(job, event)
+            await self.recorder.state(job, event)
             self.job_counts.told(job, event)
         if actions.delete_job:
             await self._delete_job(key, job)
@@ -183,18 +191,18 @@ class Controller:
         try:
             deleted = await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
         except ApiError as error:
-            await self._recorder.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
+            await self.recorder.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
             raise
         if deleted:
             self.job_counts.deleted(job)
-            await self._recorder.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
+            await self.recorder.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
 
     async def _write(self, key: Key, job: Manifest, actions: Actions, done: list[Event]) -> Manifest:
         """Everything but Events; the job as it is then. What was made is noted in `done`."""
         namespace, name = key
         if actions.annotations:
             metadata = {"annotations": dict(actions.annotations), "resourceVersion": version_of(job)}
-            job = self._wrote(key, await self._api.patch(TFJOBS, namespace, name, {"metadata": metadata}))
+            job = self.wrote(key, await self._api.patch(TFJOBS, namespace, name, {"metadata": metadata}))
         try:
             await self._delete(PODS, namespace, actions.delete_pods, done)
             await self._delete(SERVICES, namespace, actions.delete_services, done)
@@ -205,7 +213,7 @@ class Controller:
                     await self._write_pod_group(key, actions.write_pod_group)
             if actions.status is not None:
                 body = {**job, "status": actions.status}
-                before, job = job, self._wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
+                before, job = job, self.wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
                 self.counts.statuses += 1
                 self.job_counts.status_written(before, job)
             await self._create(SERVICES, key, actions.create_services, done)
@@ -213,11 +221,11 @@ class Controller:
             if actions.aimaster is not None:
                 await self._ensure_aimaster(key, job, actions.aimaster)
         except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
-            await self._recorder.state(job, Event("Warning", "Forbidden", str(error)))
+            await self.recorder.state(job, Event("Warning", "Forbidden", str(error)))
             raise
         return job
 
-    def _wrote(self, key: Key, job: Manifest) -> Manifest:
+    def wrote(self, key: Key, job: Manifest) -> Manifest:
         """Our own write counts at once; the watch shows it later."""
         known = self.jobs.get(key)
         if known is not None and not _older(job, known):
@@ -250,7 +258,7 @@ class Controller:
             _count(self.counts.created, "Create", resource, made, done)
             if job is not None and resource in TOLD:
                 for event in sorted(refused, key=lambda one: one.message)[:REFUSED_TOLD]:
-                    await self._recorder.state(job, event)
+                    await self.recorder.state(job, event)
 
     async def _ensure_aimaster(self, key: Key, job: Manifest, options: Elastic) -> None:
         """Raises ApiError, UsageError; told as of any pod of the job."""
@@ -258,7 +266,7 @@ class Controller:
             await self._make_aimaster(job, options, self._informers[PODS].of(key))
         except (ApiError, UsageError) as error:
             if not isinstance(error, ConflictError):
-                await self._recorder.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
+                await self.recorder.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
             raise
 
     async def _delete(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,17 @@ from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.printable import LineFormatter
 from tfjob.api.client import Api, ApiError, NotFoundError
 from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
+from tfjob.arbiting.amounts import requested
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
+from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
+from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
 from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
+from tfjob.operator.running import together
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
 from tfjob.pods.aimaster import Options as AIMasterOptions
@@ -42,6 +47,10 @@ AIMASTERS = f"{names.JOB_LABEL},app.kubernetes.io/component=aimaster"
 """Labels of the only pods that concern us where Kubeflow's operator makes the others."""
 
 
+Act = Callable[[], Awaitable[None]]
+"""What is done for ever by who leads."""
+
+
 @dataclass(frozen=True)
 class OperatorOptions:
     """What `deeprec-ext operator` was started with."""
@@ -54,6 +63,7 @@ class OperatorOptions:
     leader_election: bool = True
     webhook_port: int | None = None  # beside Kubeflow's operator; None: there is none, and jobs are run here
     webhook_url: str = ""
+    arbiter: ArbiterOptions | None = None  # None: every job has what it wants
 
 
 async def run(options: OperatorOptions) -> int:
@@ -74,18 +84,22 @@ async def run(options: OperatorOptions) -> int:
             controller = Controller(
                 api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
+        arbiter = _arbiter(api, controller, options, aimaster)
+        act: list[Act] = [controller.act, arbiter.act if arbiter else functools.partial(undo, api, controller)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
         tasks = {
             "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
-            "the lease is lost": _lead(controller, leader if options.leader_election else None),
+            "the lease is lost": _lead(act, controller, leader if options.leader_election else None),
         }
+        if arbiter is not None:
+            tasks["the cluster cannot be watched"] = arbiter.watch.run()
         if history is not None:
             tasks["the history has no certificates"] = history.keep()
         if webhook is not None:
             tasks["the webhook cannot be served"] = webhook.run()
         if options.metrics_port is not None:
-            tasks["metrics cannot be served"] = serve(controller, options.metrics_port, webhook)
+            tasks["metrics cannot be served"] = serve(controller, options.metrics_port, webhook, arbiter)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         running: dict[asyncio.Future[Any], str] = {asyncio.ensure_future(work): what for what, work in tasks.items()}
@@ -101,6 +115,16 @@ async def run(options: OperatorOptions) -> int:
         if options.leader_election:
             await leader.release()
     return 1 if broken else 0
+
+
+def _arbiter(
+    api: Api, controller: Controller, options: OperatorOptions, aimaster: AIMasterOptions
+) -> Arbiter | None:  # fmt: skip
+    if options.arbiter is None:
+        return None
+    pod = requested({"containers": [{"resources": aimaster.resources}]})
+    found = dataclasses.replace(options.arbiter, aimaster=pod, scheduler=options.scheduler)
+    return Arbiter(api, controller, options.namespace, found)
 
 
 def _webhook(api: Api, options: OperatorOptions, aimaster: AIMasterOptions, domain: str) -> Webhook | None:
@@ -127,13 +151,13 @@ async def _watch(api: Api, controller: Controller, namespace: str | None) -> Non
     await controller.watch()
 
 
-async def _lead(controller: Controller, leader: Leader | None) -> None:
+async def _lead(act: Sequence[Act], controller: Controller, leader: Leader | None) -> None:
     await controller.listed.wait()
     if leader is None:
-        await controller.act()
+        await together(one() for one in act)
         return
     await leader.wait()
-    acting: asyncio.Task[None] = asyncio.ensure_future(controller.act())
+    acting: asyncio.Task[None] = asyncio.ensure_future(together(one() for one in act))
     try:
         lost = asyncio.ensure_future(leader.lost())
         await asyncio.wait([acting, lost], return_when=asyncio.FIRST_COMPLETED)
