@@ -58,6 +58,8 @@ Given = tuple[int, float, float, int, int, Size, Party]
 
 def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
     """One allowance for each job. Never raises, whatever was observed."""
+    if not math.isfinite(cluster.time):
+        cluster = dataclasses.replace(cluster, time=0.0)
     curves, barred = Curves(), frozenset[int]()
     for _ in range(TRIES):
         allowances, used, turned = _rounds(cluster, rules, curves, barred)
@@ -101,7 +103,7 @@ def same(one: Allowance, other: Allowance | None) -> bool:
 
 def _lasting(now: Allowance, before: Job) -> Allowance:
     """The one before, where it came back to that."""
-    if before.allowance is not None and same_size(now, before.allowance):
+    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
         return dataclasses.replace(before.allowance, job=now.job, why=now.why)
     return now
 
@@ -445,18 +447,20 @@ class Round:
                 party.note = saying.DEADLINE
 
     def _rests(self, party: Party) -> bool:
-        """Nothing is changed in it for gain."""
+        """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
         bid = party.job.bid
         if party.is_free_to_change:
             return False
-        return party.silent or (bid is not None and bid.busy) or party.age < self.rules.settle_seconds
+        if party.silent or (bid is not None and bid.busy):
+            return True
+        return party.age < self.rules.settle_seconds and party.size == party.present
 
     # --------------------------------------------------------------------------------------------------- what is left
 
     def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
-        may = [one for one in may if self._pays(one, self._best(one))]
+        may = [one for one in may if self._pays(one, one.size, self._best(one))]
         for _ in range(TRIES):
             if not may:
                 return
@@ -464,10 +468,12 @@ class Round:
             before = {one.index: one.size for one in below}
             self._climb(may, below)
             grown = [one for one in may if one.size != sizes[one.index]]
-            poor = {one.index for one in grown if not self._pays(one, one.size)}
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and below and grown:
                 gain = sum(self._net(one, sizes[one.index], one.size) for one in grown)
-                pauses = sum(self._pause(one) * one.weight for one in below if one.size != before[one.index])
+                pauses = sum(
+                    self._pause(one, before[one.index]) * one.weight for one in below if one.size != before[one.index]
+                )
                 if gain <= pauses:
                     poor = {one.index for one in grown}
             if not poor:
@@ -534,8 +540,9 @@ class Round:
 
     # ------------------------------------------------------------------------------------------------ gain and cost
 
-    def _pause(self, party: Party) -> float:
-        if party.is_free_to_change:
+    def _pause(self, party: Party, old: Size) -> float:
+        """Seconds of training that it costs to leave this size; none where it is not the one that it has: it pauses anyway."""
+        if party.is_free_to_change or old != party.present:
             return 0.0
         bid = party.job.bid
         return max(self.rules.pause_seconds, finite(bid.pause_seconds, most=86400.0) if bid is not None else 0.0)
@@ -550,16 +557,14 @@ class Round:
         if party.is_free_to_change:
             return party.weight * gain * party.horizon_seconds
         horizon = party.horizon_seconds - (self._change(party) if gain > 0 else 0.0)
-        return party.weight * (gain * max(0.0, horizon) - self._pause(party))
+        return party.weight * (gain * max(0.0, horizon) - self._pause(party, old))
 
-    def _pays(self, party: Party, size: Size) -> bool:
-        """Whether it is worth its own cost to grow from what it was allowed before."""
-        if party.is_free_to_change or party.present is None:
+    def _pays(self, party: Party, old: Size, new: Size) -> bool:
+        """Whether it is worth its own cost to grow."""
+        if party.is_free_to_change or old != party.present:
             return True
-        gain = party.curve.value(size) - party.curve.value(party.present)
-        if gain <= 0:
-            return True  # back towards what it had
-        return gain >= math.log1p(self.rules.gain_least) and self._net(party, party.present, size) > 0
+        gain = party.curve.value(new) - party.curve.value(old)
+        return gain >= math.log1p(self.rules.gain_least) and self._net(party, old, new) > 0
 
     # ----------------------------------------------------------------------------------------------- between equals
 
@@ -575,7 +580,8 @@ class Round:
             if not moved:
                 self.seating.undo(mark)
                 return
-            poor = {one.index for one in moved if one.size > sizes[one.index] and not self._pays(one, one.size)}
+            grown = [one for one in moved if one.size > sizes[one.index]]
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and sum(self._net(one, sizes[one.index], one.size) for one in moved) > 0:
                 for one in moved:
                     one.note = saying.EVENS if one.size > sizes[one.index] else saying.GAVE_EQUALS
@@ -680,7 +686,8 @@ class Round:
             began = self.cluster.time if party.runs or before is not None else party.arrived
             allowance = Allowance(job.name, party.runs, *size, began, "")
             if before is not None and same_size(allowance, before):
-                allowance = dataclasses.replace(allowance, since=before.since)
+                since = before.since if math.isfinite(before.since) else self.cluster.time
+                allowance = dataclasses.replace(allowance, since=since)
                 why = before.why if party.runs and not party.lacks else ""
             else:
                 why = ""
