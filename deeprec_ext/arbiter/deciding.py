@@ -165,8 +165,7 @@ class Round:
         self.seating = Seating(cluster, rules, curves)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
-        self.held: list[tuple[int, Shape]] = []
-        self.due: Party | None = None  # the first for which room is kept
+        self.due: dict[str | None, Party] = {}  # queue (None: any) → the first for which room is kept
         self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
@@ -176,7 +175,6 @@ class Round:
     def decided(self) -> list[Allowance]:
         self._stay()
         self._claim()
-        self._let_go()
         self._needs()
         groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
         for group in groups:
@@ -238,7 +236,7 @@ class Round:
         """Who waits, by priority; of equals jobs that run and lack something, jobs that wait, pods of others."""
         claims: list[tuple[tuple[int, int, float, str, int], Party | Waiting]] = []
         for party in self.parties:
-            if not self._waits_again(party) if not party.runs else party.lacks:
+            if party.lacks if party.runs else not self._waits_again(party):
                 claims.append(((-party.priority, 0 if party.runs else 1, *party.order[1:]), party))
         pods = sorted(self.cluster.waiting, key=lambda one: (-_priority(one), finite(one.since), one.name))[
             :WAITING_MAX
@@ -261,8 +259,7 @@ class Round:
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
-        behind = self.due is not None and self.due.order < party.order
-        if self._gang(party, party.missing(party.least), may_ask=not behind):
+        if (ran or self._behind(party) is None) and self._gang(party, party.missing(party.least)):
             party.runs, party.lacks = True, False
             if not ran:
                 party.note = saying.STARTS
@@ -308,11 +305,9 @@ class Round:
         room.give(node, shape)
         return node
 
-    def _gang(
-        self, party: Party, roles: Sequence[str], *, may_ask: bool, equals: bool = True, stops: bool = True
-    ) -> bool:
+    def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
-        key = (party.priority, party.quota, may_ask, equals, stops, tuple(party.shapes[role] for role in roles))
+        key = (party.priority, party.quota, equals, stops, tuple(party.shapes[role] for role in roles))
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
@@ -321,7 +316,7 @@ class Round:
         for role in roles:
             while not seating.add(party, role):
                 queue = party.quota if seating.takes_quota(party, role) else None
-                if may_ask and queue not in asked:
+                if queue not in asked:
                     needs = total((party.shapes[one] for one in roles), len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
@@ -395,36 +390,17 @@ class Round:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
                 self.seating.add(party, role)
 
-    # ------------------------------------------------------------------------------------------- room that is kept
-
     def _keep_room(self, party: Party) -> None:
-        """For one that has waited long: what it could use already, and of what is too small for its next pod the best node."""
-        if self.due is None:
-            self.due = party
-        seating = self.seating
-        for role in party.missing(party.least):
-            if seating.add(party, role):
-                continue
-            shape = party.shapes[role]
-            if seating.takes_quota(party, role):
-                continue
-            able = [
-                node for node, whole in enumerate(seating.whole)
-                if all(map(int.__le__, shape, whole)) and min(seating.room.free[node][:2]) > 0
-            ]  # fmt: skip
-            if able:
-                node = max(able, key=lambda one: (seating.room.free[one], -one))
-                rest = tuple(max(0, value) for value in seating.room.free[node])
-                seating.room.take(node, rest)
-                self.held.append((node, rest))
+        """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
+        may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        short = self.seating.shortage(party)
+        limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
+        self.due.setdefault(party.quota if limited else None, party)
 
-    def _let_go(self) -> None:
-        """Kept room may be used by who gives it back at once: what jobs have beyond their least."""
-        for node, shape in self.held:
-            self.seating.room.give(node, shape)
-        for party in self.parties:
-            if not party.runs:
-                self.seating.leave(party)
+    def _behind(self, party: Party) -> Party | None:
+        """For whom room is kept that this one would take."""
+        due = [one for queue, one in self.due.items() if queue in (None, party.quota) and one.order < party.order]
+        return due[0] if due else None
 
     def _signature(self, party: Party) -> tuple[object, ...]:
         return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
@@ -443,7 +419,7 @@ class Round:
             if party.lacks or self._rests(party) or party.need == party.least:
                 continue
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
-            if more != size and self._gang(party, party.missing(more), may_ask=True, stops=False):
+            if more != size and self._gang(party, party.missing(more), stops=False):
                 party.note = saying.DEADLINE
 
     def _rests(self, party: Party) -> bool:
@@ -700,7 +676,7 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self.due.job if self.due is not None and self.due.order < party.order else None
+            kept = self._behind(party)
             place, higher = places[party.index], self._with_higher(party)
             return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
         if party.lacks:

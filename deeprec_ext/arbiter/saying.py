@@ -62,7 +62,7 @@ def waits(
     """`waits for 3.0 cores: 2.0 of 16.0 cores free; first in line`."""
     if short is None:
         text = (
-            f"waits: room is kept for {printable(kept_for.name)[:NAME_SHOWN]}"
+            f"waits: room is kept for {printable(kept_for.job.name)[:NAME_SHOWN]}"
             if kept_for is not None
             else "waits a moment"
         )
