@@ -26,18 +26,7 @@ from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import (
-    CHIEF,
-    ELSEWHERE,
-    OTHER,
-    PS,
-    WORKER,
-    Curves,
-    Party,
-    Seating,
-    Shortage,
-    runs_before,
-)
+from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
@@ -197,19 +186,19 @@ class Round:
     # ------------------------------------------------------------------------------------------------- what there is
 
     def _stay(self) -> None:
-        seating, room = self.seating, self.seating.room
+        seating = self.seating
         for party in self.parties:
             size = party.present if party.runs and party.present is not None else (0, 0)
             counts = {CHIEF: 1, PS: size[0], WORKER: size[1], OTHER: party.pods[OTHER]}
-            stays = party.silent or party.age > self.rules.obey_seconds
-            for role, homes in party.homes.items():
+            for role in counts:
+                homes = party.homes[role]
                 count = min(len(homes), counts[role]) if party.runs else 0
+                if count < len(homes) and party.age > self.rules.obey_seconds:
+                    party.stay_behind(role, count)
                 for _ in range(count):
                     seating.put(party, role)
-                if stays:
-                    for node in homes[count:]:
-                        if node != ELSEWHERE:
-                            room.take(node, party.shapes[role])
+            for role in party.staying():
+                seating.put(party, role)
         running = self._running()
         self._unload(running)
         for party in running:
@@ -266,8 +255,9 @@ class Round:
             return
         if ran and (party.started and not party.job.strict):
             return  # it goes on with what it has
-        self.seating.leave(party)
-        party.runs = False
+        if ran:
+            self.seating.leave(party)
+            party.runs = False
         waited = self.cluster.time - party.arrived
         if waited >= self.rules.aging_seconds and self._never(party) is None:
             self._keep_room(party)
@@ -312,6 +302,8 @@ class Round:
             return False
         seating, mark = self.seating, self.seating.mark()
         stopped: list[Party] = []
+        if not party.runs:
+            seating.leave(party)  # of what is still there of it, as it was stopped
         asked: dict[str | None, Callable[[list[Party]], bool]] = {}
         for role in roles:
             while not seating.add(party, role):
@@ -384,7 +376,7 @@ class Round:
             had[party.index, role] += 1
             party.note = note
         for one in reversed(stopped):
-            if self.seating.add_all(one, one.missing(one.least)) is None:
+            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
                 one.runs = True
         for party, role in gone:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
