@@ -26,18 +26,7 @@ from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import (
-    CHIEF,
-    ELSEWHERE,
-    OTHER,
-    PS,
-    WORKER,
-    Curves,
-    Party,
-    Seating,
-    Shortage,
-    runs_before,
-)
+from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
@@ -58,6 +47,8 @@ Given = tuple[int, float, float, int, int, Size, Party]
 
 def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
     """One allowance for each job. Never raises, whatever was observed."""
+    if not math.isfinite(cluster.time):
+        cluster = dataclasses.replace(cluster, time=0.0)
     curves, barred = Curves(), frozenset[int]()
     for _ in range(TRIES):
         allowances, used, turned = _rounds(cluster, rules, curves, barred)
@@ -101,7 +92,7 @@ def same(one: Allowance, other: Allowance | None) -> bool:
 
 def _lasting(now: Allowance, before: Job) -> Allowance:
     """The one before, where it came back to that."""
-    if before.allowance is not None and same_size(now, before.allowance):
+    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
         return dataclasses.replace(before.allowance, job=now.job, why=now.why)
     return now
 
@@ -163,8 +154,7 @@ class Round:
         self.seating = Seating(cluster, rules, curves)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
-        self.held: list[tuple[int, Shape]] = []
-        self.due: Party | None = None  # the first for which room is kept
+        self.due: dict[str | None, Party] = {}  # queue (None: any) → the first for which room is kept
         self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
@@ -174,7 +164,6 @@ class Round:
     def decided(self) -> list[Allowance]:
         self._stay()
         self._claim()
-        self._let_go()
         self._needs()
         groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
         for group in groups:
@@ -197,19 +186,19 @@ class Round:
     # ------------------------------------------------------------------------------------------------- what there is
 
     def _stay(self) -> None:
-        seating, room = self.seating, self.seating.room
+        seating = self.seating
         for party in self.parties:
             size = party.present if party.runs and party.present is not None else (0, 0)
             counts = {CHIEF: 1, PS: size[0], WORKER: size[1], OTHER: party.pods[OTHER]}
-            stays = party.silent or party.age > self.rules.obey_seconds
-            for role, homes in party.homes.items():
+            for role in counts:
+                homes = party.homes[role]
                 count = min(len(homes), counts[role]) if party.runs else 0
+                if count < len(homes) and party.age > self.rules.obey_seconds:
+                    party.stay_behind(role, count)
                 for _ in range(count):
                     seating.put(party, role)
-                if stays:
-                    for node in homes[count:]:
-                        if node != ELSEWHERE:
-                            room.take(node, party.shapes[role])
+            for role in party.staying():
+                seating.put(party, role)
         running = self._running()
         self._unload(running)
         for party in running:
@@ -236,7 +225,7 @@ class Round:
         """Who waits, by priority; of equals jobs that run and lack something, jobs that wait, pods of others."""
         claims: list[tuple[tuple[int, int, float, str, int], Party | Waiting]] = []
         for party in self.parties:
-            if not self._waits_again(party) if not party.runs else party.lacks:
+            if party.lacks if party.runs else not self._waits_again(party):
                 claims.append(((-party.priority, 0 if party.runs else 1, *party.order[1:]), party))
         pods = sorted(self.cluster.waiting, key=lambda one: (-_priority(one), finite(one.since), one.name))[
             :WAITING_MAX
@@ -259,16 +248,16 @@ class Round:
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
-        behind = self.due is not None and self.due.order < party.order
-        if self._gang(party, party.missing(party.least), may_ask=not behind):
+        if (ran or self._behind(party) is None) and self._gang(party, party.missing(party.least)):
             party.runs, party.lacks = True, False
             if not ran:
                 party.note = saying.STARTS
             return
         if ran and (party.started and not party.job.strict):
             return  # it goes on with what it has
-        self.seating.leave(party)
-        party.runs = False
+        if ran:
+            self.seating.leave(party)
+            party.runs = False
         waited = self.cluster.time - party.arrived
         if waited >= self.rules.aging_seconds and self._never(party) is None:
             self._keep_room(party)
@@ -306,20 +295,20 @@ class Round:
         room.give(node, shape)
         return node
 
-    def _gang(
-        self, party: Party, roles: Sequence[str], *, may_ask: bool, equals: bool = True, stops: bool = True
-    ) -> bool:
+    def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
-        key = (party.priority, party.quota, may_ask, equals, stops, tuple(party.shapes[role] for role in roles))
+        key = (party.priority, party.quota, equals, stops, tuple(party.shapes[role] for role in roles))
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
         stopped: list[Party] = []
+        if not party.runs:
+            seating.leave(party)  # of what is still there of it, as it was stopped
         asked: dict[str | None, Callable[[list[Party]], bool]] = {}
         for role in roles:
             while not seating.add(party, role):
                 queue = party.quota if seating.takes_quota(party, role) else None
-                if may_ask and queue not in asked:
+                if queue not in asked:
                     needs = total((party.shapes[one] for one in roles), len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
@@ -387,42 +376,23 @@ class Round:
             had[party.index, role] += 1
             party.note = note
         for one in reversed(stopped):
-            if self.seating.add_all(one, one.missing(one.least)) is None:
+            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
                 one.runs = True
         for party, role in gone:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
                 self.seating.add(party, role)
 
-    # ------------------------------------------------------------------------------------------- room that is kept
-
     def _keep_room(self, party: Party) -> None:
-        """For one that has waited long: what it could use already, and of what is too small for its next pod the best node."""
-        if self.due is None:
-            self.due = party
-        seating = self.seating
-        for role in party.missing(party.least):
-            if seating.add(party, role):
-                continue
-            shape = party.shapes[role]
-            if seating.takes_quota(party, role):
-                continue
-            able = [
-                node for node, whole in enumerate(seating.whole)
-                if all(map(int.__le__, shape, whole)) and min(seating.room.free[node][:2]) > 0
-            ]  # fmt: skip
-            if able:
-                node = max(able, key=lambda one: (seating.room.free[one], -one))
-                rest = tuple(max(0, value) for value in seating.room.free[node])
-                seating.room.take(node, rest)
-                self.held.append((node, rest))
+        """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
+        may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        short = self.seating.shortage(party)
+        limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
+        self.due.setdefault(party.quota if limited else None, party)
 
-    def _let_go(self) -> None:
-        """Kept room may be used by who gives it back at once: what jobs have beyond their least."""
-        for node, shape in self.held:
-            self.seating.room.give(node, shape)
-        for party in self.parties:
-            if not party.runs:
-                self.seating.leave(party)
+    def _behind(self, party: Party) -> Party | None:
+        """For whom room is kept that this one would take."""
+        due = [one for queue, one in self.due.items() if queue in (None, party.quota) and one.order < party.order]
+        return due[0] if due else None
 
     def _signature(self, party: Party) -> tuple[object, ...]:
         return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
@@ -441,22 +411,24 @@ class Round:
             if party.lacks or self._rests(party) or party.need == party.least:
                 continue
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
-            if more != size and self._gang(party, party.missing(more), may_ask=True, stops=False):
+            if more != size and self._gang(party, party.missing(more), stops=False):
                 party.note = saying.DEADLINE
 
     def _rests(self, party: Party) -> bool:
-        """Nothing is changed in it for gain."""
+        """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
         bid = party.job.bid
         if party.is_free_to_change:
             return False
-        return party.silent or (bid is not None and bid.busy) or party.age < self.rules.settle_seconds
+        if party.silent or (bid is not None and bid.busy):
+            return True
+        return party.age < self.rules.settle_seconds and party.size == party.present
 
     # --------------------------------------------------------------------------------------------------- what is left
 
     def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
-        may = [one for one in may if self._pays(one, self._best(one))]
+        may = [one for one in may if self._pays(one, one.size, self._best(one))]
         for _ in range(TRIES):
             if not may:
                 return
@@ -464,10 +436,12 @@ class Round:
             before = {one.index: one.size for one in below}
             self._climb(may, below)
             grown = [one for one in may if one.size != sizes[one.index]]
-            poor = {one.index for one in grown if not self._pays(one, one.size)}
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and below and grown:
                 gain = sum(self._net(one, sizes[one.index], one.size) for one in grown)
-                pauses = sum(self._pause(one) * one.weight for one in below if one.size != before[one.index])
+                pauses = sum(
+                    self._pause(one, before[one.index]) * one.weight for one in below if one.size != before[one.index]
+                )
                 if gain <= pauses:
                     poor = {one.index for one in grown}
             if not poor:
@@ -534,8 +508,9 @@ class Round:
 
     # ------------------------------------------------------------------------------------------------ gain and cost
 
-    def _pause(self, party: Party) -> float:
-        if party.is_free_to_change:
+    def _pause(self, party: Party, old: Size) -> float:
+        """Seconds of training that it costs to leave this size; none where it is not the one that it has: it pauses anyway."""
+        if party.is_free_to_change or old != party.present:
             return 0.0
         bid = party.job.bid
         return max(self.rules.pause_seconds, finite(bid.pause_seconds, most=86400.0) if bid is not None else 0.0)
@@ -550,16 +525,14 @@ class Round:
         if party.is_free_to_change:
             return party.weight * gain * party.horizon_seconds
         horizon = party.horizon_seconds - (self._change(party) if gain > 0 else 0.0)
-        return party.weight * (gain * max(0.0, horizon) - self._pause(party))
+        return party.weight * (gain * max(0.0, horizon) - self._pause(party, old))
 
-    def _pays(self, party: Party, size: Size) -> bool:
-        """Whether it is worth its own cost to grow from what it was allowed before."""
-        if party.is_free_to_change or party.present is None:
+    def _pays(self, party: Party, old: Size, new: Size) -> bool:
+        """Whether it is worth its own cost to grow."""
+        if party.is_free_to_change or old != party.present:
             return True
-        gain = party.curve.value(size) - party.curve.value(party.present)
-        if gain <= 0:
-            return True  # back towards what it had
-        return gain >= math.log1p(self.rules.gain_least) and self._net(party, party.present, size) > 0
+        gain = party.curve.value(new) - party.curve.value(old)
+        return gain >= math.log1p(self.rules.gain_least) and self._net(party, old, new) > 0
 
     # ----------------------------------------------------------------------------------------------- between equals
 
@@ -575,7 +548,8 @@ class Round:
             if not moved:
                 self.seating.undo(mark)
                 return
-            poor = {one.index for one in moved if one.size > sizes[one.index] and not self._pays(one, one.size)}
+            grown = [one for one in moved if one.size > sizes[one.index]]
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and sum(self._net(one, sizes[one.index], one.size) for one in moved) > 0:
                 for one in moved:
                     one.note = saying.EVENS if one.size > sizes[one.index] else saying.GAVE_EQUALS
@@ -680,7 +654,8 @@ class Round:
             began = self.cluster.time if party.runs or before is not None else party.arrived
             allowance = Allowance(job.name, party.runs, *size, began, "")
             if before is not None and same_size(allowance, before):
-                allowance = dataclasses.replace(allowance, since=before.since)
+                since = before.since if math.isfinite(before.since) else self.cluster.time
+                allowance = dataclasses.replace(allowance, since=since)
                 why = before.why if party.runs and not party.lacks else ""
             else:
                 why = ""
@@ -693,7 +668,7 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self.due.job if self.due is not None and self.due.order < party.order else None
+            kept = self._behind(party)
             place, higher = places[party.index], self._with_higher(party)
             return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
         if party.lacks:
