@@ -61,6 +61,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
         "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "inverse_root",
         "rate_base": "4", "rate_warmup_steps": "50", "sum_compression": "fp16", "worker_batch_max": "64",
+        "weight": "2.5", "queue": "team-a",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
@@ -72,7 +73,7 @@ def test_everything_that_can_be_said_is_read() -> None:
                   ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
-        history=True,
+        history=True, weight=2.5, queue="team-a",
     )  # fmt: skip
 
 
