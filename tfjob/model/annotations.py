@@ -37,7 +37,7 @@ from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
+OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "allowance", "worth", "parked")
 """Written by operator and AIMaster; a user reads them."""
 
 SUBMITTED = ("estimate",)
@@ -81,9 +81,16 @@ class Elastic(Sizes):
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
 
+    first_ps: int = 0
+    first_workers: int = -1
+    """By the cluster's arbiter: it begins, or is resumed, with so many at the most; 0 and -1: with any number."""
+
     def least(self, job: TFJob) -> dict[str, int]:
         """Of each type so many that it trains: its gang. Not as many as it runs at the moment: then a full cluster would keep
-        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole."""
+        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole. A strict
+        job's gang is all that it has."""
+        if self.strict:
+            return {type_: spec.replicas for type_, spec in job.specs.items() if spec.replicas}
         found = {job.chief or names.WORKER: 1, names.PS: self.min_ps}
         found[names.WORKER] = found.get(names.WORKER, 0) + self.min_workers
         return {type_: count for type_, count in found.items() if count}
@@ -91,6 +98,21 @@ class Elastic(Sizes):
     @property
     def autoscale(self) -> bool:
         return ("autoscale", "true") in self.settings
+
+    @property
+    def strict(self) -> bool:
+        """All of its pods, or none."""
+        return ("supervise", "strict") in self.settings
+
+    @property
+    def max_wait_seconds(self) -> float:
+        """For room, before it has trained; 0: for ever."""
+        return float(dict(self.settings).get("max_wait_seconds", 0.0))
+
+    @property
+    def disk_backups(self) -> bool:
+        """Whether its annotations name a place for them."""
+        return dict(self.settings).get("disk_backup", "off") != "off"
 
 
 SIZES_OF_PODS = ("max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory")

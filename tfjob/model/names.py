@@ -39,6 +39,12 @@ RESTARTS_ANNOTATION = ANNOTATION_PREFIX + "restarts"
 RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 """Beside Kubeflow: what the user had written, where it was changed."""
 
+ALLOWANCE_ANNOTATION = ANNOTATION_PREFIX + "allowance"
+"""What the cluster's arbiter lets the job have: JSON of a `deeprec_ext.arbiter.observed.Allowance` without `job`."""
+
+PARKED_ANNOTATION = ANNOTATION_PREFIX + "parked"
+"""The word of an AIMaster that has nothing left to do before the job's pods go (`model.parked`)."""
+
 AIMASTER_CONTAINER = "aimaster"
 AIMASTER_PORT, AIMASTER_HTTP_PORT = 2223, 8000
 CONFIG_MAP_KEY = "tfjob.json"

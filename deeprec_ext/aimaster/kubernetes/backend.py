@@ -183,6 +183,13 @@ class KubernetesBackend:
         """Pods that do not run yet → why."""
         return {name: why for name in self._pods if (why := self.waiting_reason(name))}
 
+    def unplaced(self) -> dict[str, str]:
+        """Pods that are to run and have no node → why."""
+        found = {kept.name: kept.seen for kept in self._pods.values() if kept.wanted and kept.seen is not None}
+        return {
+            name: seen.waiting for name, seen in found.items() if not seen.node and not seen.running and not seen.ended
+        }
+
     def alive(self) -> list[str]:
         """Names of the pods that run or are about to."""
         return sorted(kept.name for kept in self._pods.values() if kept.alive)

@@ -3,12 +3,16 @@
 Two signs: a taint of the node, which needs the right to watch nodes (optional: without it, once in the log and off), and
 the pod's own deletion by somebody else, whose grace is time to move. A chief cannot be replaced; when it goes its successor
 attaches to the live model. Beside Kubeflow nobody can, as a pod of another name cannot take its place.
+
+Where nothing is free for the replacement of a PS, a disk backup is written of what there is before it goes, if there is a place
+for one: with its node its slots may be lost, and with other nodes that go the peer backups of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
 from deeprec_ext.aimaster.core.records import parse_name
@@ -36,6 +40,13 @@ TAINTS = (
     "node.cloudprovider.kubernetes.io/shutdown",  # cloud controller managers
 )
 
+ROOM_SECONDS, LOOK_SECONDS = 5.0, 0.5
+"""How long a replacement may take to find a node before a backup is written, and how often it is looked at. Notices are of half
+a minute and more."""
+
+QUIET_SECONDS = 10.0
+"""For the replacement to be rolled back: no backup is written while slots are about to move."""
+
 ALIVE_SECONDS = 1.0
 """After a deletion: whoever ends at the first signal is gone by then, and is failed over instead."""
 
@@ -46,6 +57,9 @@ class Cluster(Protocol):
 
     def runs(self, name: str) -> bool:
         """Whether this pod runs."""
+
+    def unplaced(self) -> Mapping[str, str]:
+        """Pods that are to run and have no node → why."""
 
 
 class Reclaim:
@@ -111,11 +125,45 @@ class Reclaim:
         elif any(one.replace == name and not one.outcome for one in self._scalings.records()):
             return
         else:
-            try:
-                await self._scalings.request(pb.ScaleRequest(replace=name, reason=why))
-            except DeepRecError as error:
-                answer = f"it is not replaced: {error}"
+            answer = await self._replace(name, why) or answer
         job.event("reclaimed", name, reason=why, answer=answer)
+        if role == pb.PS and job.spec.own_pods and job.choices.disk_path and await self._nothing_is_free(name):
+            await self._write_a_backup(name, why)
+
+    async def _replace(self, name: str, why: str) -> str:
+        """What is told where that is not possible."""
+        try:
+            await self._scalings.request(pb.ScaleRequest(replace=name, reason=why))
+        except DeepRecError as error:
+            return f"it is not replaced: {error}"
+        return ""
+
+    async def _nothing_is_free(self, name: str) -> bool:
+        """Whether the replacement of this PS finds no node for a while."""
+        coming: set[str] = set()
+        for _ in range(round(ROOM_SECONDS / LOOK_SECONDS)):
+            await self._sleep(LOOK_SECONDS)
+            asked = set(self._job.lock.names(Hold.NEW_PODS))
+            coming = asked & set(self._cluster.unplaced())
+            if asked and not coming:
+                return False
+        return bool(coming) and self._cluster.runs(name)
+
+    async def _write_a_backup(self, name: str, why: str) -> None:
+        """Of this moment; the replacement is tried again after it, for room may come."""
+        job, asked = self._job, [one for one in self._scalings.records() if one.replace == name and not one.outcome]
+        if not asked or self._scalings.running is None or self._scalings.running.scaling.id != asked[0].id:
+            return
+        self._scalings.abort("nothing is free for the replacement: a disk backup is written first")
+
+        def quiet() -> bool:
+            return self._scalings.running is None and job.quiet(Hold.VIEWS, Hold.GATE, Hold.MARKS, Hold.CHANGE)
+
+        if await job.changed.until(quiet, QUIET_SECONDS):
+            done = await job.disk.cut()
+            job.event("reclaim_backup", name, reason=why, written=done)
+        if self._cluster.runs(name) and not job.ending and not job.lock.held(Hold.STOPPING):
+            await self._replace(name, why)
 
     def close(self) -> None:
         for task in list(self._answering.values()):

@@ -39,6 +39,8 @@ from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
+from deeprec_ext.aimaster.parking.parking import Parking
+from deeprec_ext.aimaster.parking.supervisor import Supervisor
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.state.lock import Hold
@@ -92,6 +94,8 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
         spec = dataclasses.replace(spec, start=AS_WRITTEN, script=remembering.script)
     if snapshot is None or not snapshot.roles:  # nothing of the job exists yet
         spec = await remembering.first(spec)
+        ps, workers = spec.within_first(spec.ps, spec.workers)
+        spec = dataclasses.replace(spec, ps=ps, workers=workers)
     naming = Naming(name, source.job.chief)
     domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     factory = make_factory(source, spec.slots, spec.package_image, domain, spec.gang_scheduler)
@@ -140,6 +144,33 @@ def trained_seconds(job: Job, name: str) -> float:
     return member.age_seconds(job.clock.monotonic()) if member is not None else math.inf
 
 
+class ParkedOnce:
+    """What the operator, or the supervision, asks for: in the background, and once."""
+
+    def __init__(self, parking: Parking, follower: Follower, backend: KubernetesBackend) -> None:
+        self._parking, self._follower, self._backend = parking, follower, backend
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, why: str, again_seconds: float | None = None) -> None:
+        """`again_seconds`: by this AIMaster's own decision, until there may be room; None: by the operator's."""
+        if self._task is None:
+            self._backend.closed = True  # nothing is made any more
+            self._task = asyncio.get_running_loop().create_task(self._run(why, again_seconds))
+
+    async def _run(self, why: str, again_seconds: float | None) -> None:
+        try:
+            kept = await self._parking.run(why)
+            await self._follower.say_parked(kept, "" if again_seconds is None else why, again_seconds or 0.0)
+        except StaleError as error:
+            log.error("%s", error)
+        except Exception:  # after its time is over the operator goes on without a word
+            log.exception("what there is could not be kept")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
 class _Running:
     def __init__(
         self, api: Api, source: Source, spec: JobSpec, backend: KubernetesBackend, keeper: Keeper, certs: str | None,
@@ -160,6 +191,11 @@ class _Running:
         naming = Naming(source.job.name, source.job.chief)
         follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
         self._follower = follower if source.followed else None
+        self._parking = ParkedOnce(Parking(job, master.scalings), follower, backend)
+        self._supervisor: Supervisor | None = None
+        if source.followed and spec.own_pods:
+            follower.park = self._parking.begin
+            self._supervisor = Supervisor(job, master.pods, backend, self._parking.begin)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
         self._ending = Ending(job, master.pods, backend, termination_log)
@@ -193,11 +229,14 @@ class _Running:
             if self._follower is not None:
                 beside["the TFJob is not followed"] = self._follower.watch()
                 beside["the TFJob does not say what runs"] = self._follower.report()
+            if self._supervisor is not None:
+                beside["what waits for room is not looked at"] = self._supervisor.run()
             tasks += [ending, *(loop.create_task(self._beside(what, work)) for what, work in beside.items())]
             await host.until_over(ending)
             return await self._leave(ending, stopped=host.stopped)
         finally:
             self._reclaim.close()
+            self._parking.close()
             await host.close(*tasks)
 
     async def _take_sizes(self) -> None:
