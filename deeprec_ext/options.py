@@ -327,6 +327,13 @@ class Settings:
     max_wait_seconds: float = option(
         0.0, "How long a TFJob that has not trained yet waits for room (0: for ever). Then a `dynamic` one begins with its "
         "least PS and workers, and one that is `strict`, or has waited so long once more, fails.", annotation=True)
+    price_label: str = option(
+        "deeprec.io/price-per-hour", "Of the cluster's nodes: the label that has the price of an hour, in any currency. What a "
+        "spot node would cost on demand is said by `deeprec.io/on-demand-price-per-hour`, or as this one is called.",
+        annotation=True)
+    spot_wait_seconds: float = option(
+        300.0, "How long a pod of a TFJob that asks for spot nodes (annotation `spot`) waits for one; then it is made without "
+        "that wish, and so are others in the quarter of an hour after it (0: it waits for ever).", annotation=True)
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)
@@ -411,6 +418,7 @@ OTHERS = (
     Option("package", "inject", "inject: an init container brings the package into the user's image; image: the image has it",
            ("inject", "image"), annotation=True),
     Option("state_volume", "", "a claim for the AIMaster's files", annotation=True),
+    Option("spot", "", "key=value: the label (or taint) of spot nodes, for which templates ask", annotation=True),
     Option("reachable_from", "", "namespaces whose pods reach the page and what containers serve", annotation=True),
 )
 # fmt: on

@@ -51,6 +51,9 @@ TEXT_MAX = 1024
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
 OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory")
 """Of no use in a job without PS."""
 
@@ -80,6 +83,9 @@ class Elastic(Sizes):
     state_volume: str = ""
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
+
+    spot: tuple[str, str] | None = None
+    """Key and value of the label of spot nodes."""
 
     first_ps: int = 0
     first_workers: int = -1
@@ -150,7 +156,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         settings=(*_settings(given).items(), *_backup(given).items()),
         hold=given.boolean("hold"), history=given.boolean("history"),
         layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
-        state_volume=claim, reachable_from=_reachable_from(given),
+        state_volume=claim, reachable_from=_reachable_from(given), spot=_spot(given),
     )  # fmt: skip
     return found, given.warnings()
 
@@ -279,6 +285,15 @@ def _reachable_from(given: _Given) -> tuple[str, ...]:
     if not all(names.is_dns_label(word) for word in words):
         raise given.error("reachable-from", 'write names of namespaces: "monitoring,ingress"')
     return words
+
+
+def _spot(given: _Given) -> tuple[str, str] | None:
+    key, equals, value = given.text("spot").partition("=")
+    if not given.text("spot"):
+        return None
+    if not equals or not _LABEL.fullmatch(key.strip()) or not _LABEL_VALUE.fullmatch(value.strip()):
+        raise given.error("spot", 'write the label of spot nodes: "cloud.google.com/gke-spot=true"')
+    return key.strip(), value.strip()
 
 
 def _settings(given: _Given) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.metrics import cost
 from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
@@ -288,6 +289,8 @@ class Follower:
         state, why = job_state(job, self._scalings), job.failure
         if state in ("starting", "scaling"):
             why = "; ".join(f"{name}: {reason}" for name, reason in sorted(self._cluster.waiting().items())[:3])
+        if job.ending and (found := job.store.get(cost.TOLD)):
+            why = "; ".join(filter(None, (why, cost.sentence(found))))
         return status_line(state, self.sizes(), job.members.step, rate, why)
 
     async def conclude(self) -> None:

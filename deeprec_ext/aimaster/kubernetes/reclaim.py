@@ -17,6 +17,7 @@ from typing import Protocol
 
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
+from deeprec_ext.aimaster.metrics.cost import Priced
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
@@ -25,6 +26,7 @@ from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ForbiddenError
 from tfjob.api.watching import changes
 from tfjob.model.kinds import NODES, Manifest
+from tfjob.model.quantities import parse_quantity
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,26 @@ ALIVE_SECONDS = 1.0
 """After a deletion: whoever ends at the first signal is gone by then, and is failed over instead."""
 
 
+def priced(node: Manifest, label: str) -> Priced:
+    """What it costs by its labels, or annotations of these names, and what it has."""
+    metadata = node["metadata"]
+    said = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    prefix, slash, name = label.rpartition("/")
+    there = (node.get("status") or {}).get("allocatable") or {}
+    return Priced(
+        _number(said.get(label)), _number(said.get(f"{prefix}{slash}on-demand-{name}")), _number(there.get("cpu")),
+        int(_number(there.get("memory"))),
+    )  # fmt: skip
+
+
+def _number(text: object) -> float:
+    """0: it is none."""
+    try:
+        return max(0.0, float(parse_quantity(str(text))))
+    except ValueError:
+        return 0.0
+
+
 class Cluster(Protocol):
     def pods_on(self, node: str) -> list[str]:
         """Names of the pods that run there."""
@@ -68,6 +90,7 @@ class Reclaim:
     ) -> None:
         self._api, self._job, self._scalings, self._cluster, self._sleep = api, job, scalings, cluster, sleep
         self._going: dict[str, str] = {}  # node → taint
+        self.prices: dict[str, Priced] = {}  # of the nodes; empty where they may not be watched
         self._answering: dict[str, asyncio.Task[None]] = {}
 
     async def watch(self) -> None:
@@ -81,6 +104,9 @@ class Reclaim:
 
     def _look(self, kind: str, node: Manifest) -> None:
         name = node["metadata"]["name"]
+        self.prices[name] = priced(node, self._job.settings.price_label)
+        if kind == "DELETED":
+            self.prices.pop(name, None)
         keys = [taint.get("key", "") for taint in (node.get("spec") or {}).get("taints") or []]
         taint = next((key for key in TAINTS if key in keys), "")
         if kind == "DELETED" or not taint:

@@ -39,6 +39,7 @@ from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
+from deeprec_ext.aimaster.metrics import cost
 from deeprec_ext.aimaster.parking.parking import Parking
 from deeprec_ext.aimaster.parking.supervisor import Supervisor
 from deeprec_ext.aimaster.rebuilding import opening
@@ -49,6 +50,7 @@ from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
 from tfjob.model import names
+from tfjob.model.annotations import sizes
 from tfjob.pods import rights
 
 log = logging.getLogger(__name__)
@@ -57,6 +59,9 @@ START_SECONDS = 120.0
 """How long the API server is asked for the job: the kubelet would start this process again ever more slowly."""
 
 AS_WRITTEN = "as the TFJob says"
+
+COUNT_SECONDS = 5.0
+"""Between two counts of what pods use: the last of a job lacks so much."""
 
 LAST_WORDS_SECONDS = 3.0
 """How long the last events may take on their way to the API server."""
@@ -186,6 +191,9 @@ class _Running:
             beginning.decided = lambda start: remembering.decided(start, job, backend)
         backend.trained = lambda name: has_trained(job, name)
         backend.trained_seconds = lambda name: trained_seconds(job, name)
+        if spec.own_pods:
+            backend.spot, backend.spot_seconds = source.elastic.spot, spec.settings.spot_wait_seconds
+            backend.fell_back = lambda name, why: job.event("on_demand", name, reason=why)
         namespace = source.job.namespace
         self._reporter = Reporter(api, namespace, source.about, job)
         naming = Naming(source.job.name, source.job.chief)
@@ -198,6 +206,8 @@ class _Running:
             self._supervisor = Supervisor(job, master.pods, backend, self._parking.begin)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
+        first, chief = sizes(source.job, names.STARTED_WITH_ANNOTATION), not source.job.chief
+        self._written = {"ps": first.get(names.PS, 0), "chief": 1, "worker": first.get(names.WORKER, 0) - chief}
         self._ending = Ending(job, master.pods, backend, termination_log)
 
     def beside(self, replicas: Replicas, maker: ReplicasMaker) -> None:
@@ -225,6 +235,7 @@ class _Running:
                 "its state is not kept in the ConfigMap": self._keeper.run(),
                 "there are no Events of the job": self._reporter.run(),
                 "nodes are not watched": self._reclaim.watch(),
+                "what it costs is not counted": self._count(),
             }
             if self._follower is not None:
                 beside["the TFJob is not followed"] = self._follower.watch()
@@ -238,6 +249,20 @@ class _Running:
             self._reclaim.close()
             self._parking.close()
             await host.close(*tasks)
+
+    async def _count(self) -> None:
+        """For ever: what its pods have used, and what that costs."""
+        job = self._job
+        accounts: dict[str, cost.Account] = job.store.read(cost.KEY, cost.from_json, {})
+        before = job.clock.monotonic()
+        while True:
+            await asyncio.sleep(COUNT_SECONDS)
+            now = job.clock.monotonic()
+            accounts = cost.charged(accounts, self._backend.on_nodes(), self._reclaim.prices, now - before)
+            before = now
+            if not accounts:
+                continue
+            job.store.put(**{cost.KEY: cost.to_json(accounts), cost.TOLD: cost.told(accounts, self._written)})
 
     async def _take_sizes(self) -> None:
         """What the roles were given by an earlier AIMaster."""
