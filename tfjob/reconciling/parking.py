@@ -85,7 +85,7 @@ def _not_allowed(view: View, status: Manifest, now: datetime) -> Stop | None:
 def _given_up(view: View, status: Manifest, now: datetime) -> Stop | None:
     """By its AIMaster."""
     word = parked_of(view.job)
-    if word is None:
+    if word is None or not status.get("startTime"):  # with a manifest it may have been copied
         return None
     if not is_true(status, SUSPENDED):
         return Stop(PARKED, word.why or "its AIMaster was told to")
@@ -167,10 +167,10 @@ def _told(view: View, status: Manifest, stop: Stop) -> str:
     """The message of Suspended."""
     message = f"TFJob {view.job.name} is suspended{_because(stop)}"
     word = parked_of(view.job)
-    if word is not None:
-        return f"{message}; {word.kept}."
     if not status.get("startTime"):
         return f"{message}."
+    if word is not None:
+        return f"{message}; {word.kept}."
     return f"{message}; its AIMaster has not said what was kept: it goes on with the last disk backup, or checkpoint."
 
 

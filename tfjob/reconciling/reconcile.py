@@ -82,8 +82,10 @@ def _reconcile(observed: Observed, now: datetime) -> Actions:
         status = set_condition(status, SUSPENDED, message, now, value=False, reason=reason)
         status = {key: value for key, value in status.items() if key != "startTime"}
         actions += Actions(events=(Event("Normal", reason, message),))
-        if job.annotations.get(names.PARKED_ANNOTATION):  # of the AIMaster that was
-            actions += Actions(annotations=((names.PARKED_ANNOTATION, ""),))
+    if not status.get("startTime") and job.annotations.get(
+        names.PARKED_ANNOTATION
+    ):  # of the AIMaster before, or a copied one
+        actions += Actions(annotations=((names.PARKED_ANNOTATION, ""),))
     if not status.get("startTime") and not _queued(view):
         status = {**status, "startTime": stamp(now)}
     return actions + _run(view, status, now)

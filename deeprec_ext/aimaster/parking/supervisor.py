@@ -54,7 +54,7 @@ class Supervisor:
         waiting = {name: why[:WHY_MAX] for name, why in there.items() if name not in coming}
         self._since = {name: self._since.get(name, now) for name in waiting}
         trained, least = job.members.has_trained, job.store.get(LEAST_SINCE)
-        if trained and not waiting and job.store.get(TRIES):
+        if job.members.are_training and not waiting and job.store.get(TRIES):
             job.store.put(**{TRIES: 0})
         since = least if isinstance(least, float) else job.started
         return supervision.Job(

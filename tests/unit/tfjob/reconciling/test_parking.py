@@ -232,6 +232,15 @@ def test_a_strict_job_that_parks_itself_is_tried_again_after_a_while() -> None:
     assert cluster.look().aimaster is not None
 
 
+def test_a_word_that_was_copied_with_the_manifest_of_another_job_says_nothing() -> None:
+    cluster = elastic(Options(), backup="disk=/backups")
+    says(cluster, why="of another job", again=60.0)
+    cluster.settle()
+    assert cluster.aimaster_wanted and not cluster.manifest["metadata"]["annotations"][names.PARKED_ANNOTATION]
+    runs(cluster)
+    assert cluster.reasons() == []
+
+
 def test_a_strict_job_s_gang_is_all_of_it() -> None:
     for supervise, members in (("strict", 6), ("dynamic", 2)):
         cluster = elastic(Options(scheduler="coscheduling"), supervise=supervise)
