@@ -64,8 +64,8 @@ class Publishing:
                 self._recalled = True
                 self._measuring.recall()
             self._measuring.look()
-        if job.ending or not job.settled:
-            return
+        if job.ending or not job.settled or (job.resumed and not job.cluster.live):
+            return  # what was known before this AIMaster is not known again yet
         bid, now = await self._bid(), job.clock.monotonic()
         wait = 0.0 if self.published is None else News(self.published, bid).after_seconds
         if now - self._published_at < wait:
