@@ -334,6 +334,10 @@ class Settings:
     spot_wait_seconds: float = option(
         300.0, "How long a pod of a TFJob that asks for spot nodes (annotation `spot`) waits for one; then it is made without "
         "that wish, and so are others in the quarter of an hour after it (0: it waits for ever).", annotation=True)
+    bid_file: str = option(
+        "", "Of a job in a pool: file in which its AIMaster says what each size would be worth to the job; empty: nowhere.")
+    allowance_file: str = option(
+        "", "The same: file in which it is told how many PS and workers the job may have, looked at twice a second.")
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)

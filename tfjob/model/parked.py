@@ -1,7 +1,4 @@
-"""What two annotations of a TFJob say: `allowance`, which the cluster's arbiter writes, and `parked`, which the AIMaster does.
-
-A text that is none of them counts as none: both are of ours, and whoever has written it finds the job running.
-"""
+"""The annotation `parked` of a TFJob: the word of its AIMaster that the pods may go."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-from deeprec_ext.arbiter.observed import Allowance
 from deeprec_ext.decoding import built
 from tfjob.model import names
 from tfjob.model.spec import TFJob
@@ -33,18 +29,8 @@ class Parked:
         return json.dumps({**dataclasses.asdict(self), "kept": self.kept[:KEPT_MAX], "why": self.why[:KEPT_MAX]})
 
 
-def allowance_of(job: TFJob) -> Allowance | None:
-    """None: the arbiter has said nothing."""
-    text = job.annotations.get(names.ALLOWANCE_ANNOTATION) or ""
-    try:
-        values = json.loads(text[:TEXT_MAX])
-        return built(Allowance, {**values, "job": f"{job.namespace}/{job.name}"}, newer=True)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
 def parked_of(job: TFJob) -> Parked | None:
-    """None: its AIMaster has not said so."""
+    """None: its AIMaster has not said so; what is no such word counts as none."""
     text = job.annotations.get(names.PARKED_ANNOTATION) or ""
     try:
         return built(Parked, json.loads(text[:TEXT_MAX]), newer=True)

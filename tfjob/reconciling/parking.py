@@ -17,8 +17,10 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
 
+from deeprec_ext.arbiter.observed import Allowance
 from deeprec_ext.units import format_seconds
 from tfjob.model.annotations import Elastic
+from tfjob.model.arbitrated import allowance_of
 from tfjob.model.conditions import (
     CREATED,
     PARKED,
@@ -36,7 +38,7 @@ from tfjob.model.conditions import (
 )
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
-from tfjob.model.parked import allowance_of, parked_of
+from tfjob.model.parked import parked_of
 from tfjob.model.times import seconds_since
 from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.elastic_end import ending
@@ -72,7 +74,7 @@ def _not_allowed(view: View, status: Manifest, now: datetime) -> Stop | None:
     patience = view.cluster.arbiter_seconds
     if patience is None:
         return None
-    allowance, begun = allowance_of(view.job), bool(status.get("startTime"))
+    allowance, begun = _allowance(view), bool(status.get("startTime"))
     if allowance is not None:
         return None if allowance.runs else Stop(PARKED if begun else QUEUED, allowance.why)
     created = (condition(status, CREATED) or {}).get("lastTransitionTime")
@@ -125,11 +127,16 @@ def resumed(view: View, status: Manifest, now: datetime) -> Manifest:
 
 def sized(view: View) -> Elastic | None:
     """The options of a job that begins, or is resumed, with no more than the arbiter lets it have."""
-    options, allowance = view.options, allowance_of(view.job)
+    options, allowance = view.options, _allowance(view)
     if options is None or view.cluster.arbiter_seconds is None or allowance is None:
         return options
     ps, workers = max(options.min_ps, allowance.ps), max(options.min_workers, allowance.workers)
     return dataclasses.replace(options, first_ps=ps, first_workers=workers)
+
+
+def _allowance(view: View) -> Allowance | None:
+    """What is none counts as none: the arbiter, which says why, writes it anew."""
+    return allowance_of(view.job.annotations, f"{view.job.namespace}/{view.job.name}")[0]
 
 
 def _queue(view: View, status: Manifest, stop: Stop, now: datetime) -> Actions:

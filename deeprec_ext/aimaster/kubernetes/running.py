@@ -199,6 +199,7 @@ class _Running:
         naming = Naming(source.job.name, source.job.chief)
         follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
         self._follower = follower if source.followed else None
+        master.exchange, master.written = self._follower, written
         self._parking = ParkedOnce(Parking(job, master.scalings), follower, backend)
         self._supervisor: Supervisor | None = None
         if source.followed and spec.own_pods:

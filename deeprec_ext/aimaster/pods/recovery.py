@@ -77,6 +77,9 @@ async def start_again(job: Job, pods: Pods, *, from_disk: bool = False) -> None:
     """
     cluster = job.cluster
     gone = _without(job)
+    if gone:  # it grows to that again once it may
+        had = {"ps": len(job.members.wanted(pb.PS)), "worker": len(job.members.wanted(pb.WORKER))}
+        job.allowed.remember({role: max(count, job.allowed.back(role) or 0) for role, count in had.items()})
     if kept := [ps.name for ps in cluster.ps if ps.name not in gone]:
         cluster = laid_out_on(cluster, kept, slot_bytes(job.catalogue.variables, len(cluster.slot_map)))
     for ps in cluster.ps:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.tfjob.world import ELASTIC, Cluster, manifest
 from tfjob.model import names
 from tfjob.model.conditions import condition
-from tfjob.model.parked import Parked, allowance_of
+from tfjob.model.parked import Parked
 from tfjob.model.spec import TFJob
 from tfjob.reconciling.observed import Options
 from tfjob.reconciling.parking import CUT_SECONDS, KEEPING_SECONDS
@@ -86,7 +86,9 @@ def test_never_less_than_the_least_and_without_an_allowance_as_it_is_written() -
     actions = cluster.look()
     assert actions.aimaster and (actions.aimaster.first_ps, actions.aimaster.first_workers) == (1, 2)
     annotate(cluster, names.ALLOWANCE_ANNOTATION, "{broken")
-    assert allowance_of(TFJob.parse(cluster.manifest)) is None
+    cluster.pass_seconds(21)
+    actions = cluster.look()
+    assert actions.aimaster and (actions.aimaster.first_ps, actions.aimaster.first_workers) == (0, -1)
 
 
 def test_an_arbiter_that_is_dead_holds_nobody() -> None:
