@@ -46,6 +46,9 @@ ROOM_SECONDS, LOOK_SECONDS = 5.0, 0.5
 """How long a replacement may take to find a node before a backup is written, and how often it is looked at. Notices are of half
 a minute and more."""
 
+NOTICE_SECONDS = 120.0
+"""After that its node has gone."""
+
 QUIET_SECONDS = 10.0
 """For the replacement to be rolled back: no backup is written while slots are about to move."""
 
@@ -165,21 +168,25 @@ class Reclaim:
         return ""
 
     async def _nothing_is_free(self, name: str) -> bool:
-        """Whether the replacement of this PS finds no node for a while."""
-        coming: set[str] = set()
-        for _ in range(round(ROOM_SECONDS / LOOK_SECONDS)):
+        """Whether the replacement of this PS, once it is its turn, finds no node for a while."""
+        without = 0.0
+        for _ in range(round(NOTICE_SECONDS / LOOK_SECONDS)):
             await self._sleep(LOOK_SECONDS)
-            asked = set(self._job.lock.names(Hold.NEW_PODS))
-            coming = asked & set(self._cluster.unplaced())
-            if asked and not coming:
+            if not self._cluster.runs(name) or not any(one.replace == name for one in self._scalings.under_way()):
                 return False
-        return bool(coming) and self._cluster.runs(name)
+            run, asked = self._scalings.running, self._job.lock.names(Hold.NEW_PODS)
+            if run is None or run.scaling.replace != name or not asked:
+                continue  # others are replaced first
+            if not asked & set(self._cluster.unplaced()):
+                return False
+            without += LOOK_SECONDS
+            if without >= ROOM_SECONDS:
+                return True
+        return False
 
     async def _write_a_backup(self, name: str, why: str) -> None:
         """Of this moment; the replacement is tried again after it, for room may come."""
-        job, asked = self._job, [one for one in self._scalings.records() if one.replace == name and not one.outcome]
-        if not asked or self._scalings.running is None or self._scalings.running.scaling.id != asked[0].id:
-            return
+        job = self._job
         self._scalings.abort("nothing is free for the replacement: a disk backup is written first")
 
         def quiet() -> bool:

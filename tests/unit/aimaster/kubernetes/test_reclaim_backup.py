@@ -14,7 +14,7 @@ from tests.unit.aimaster.kubernetes.test_following import Cluster
 
 
 async def short(seconds: float) -> None:
-    await asyncio.sleep(seconds / 50)
+    await asyncio.sleep(seconds / 20)
 
 
 @pytest.mark.parametrize("room", [False, True])
