@@ -37,7 +37,7 @@ from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "worth", "allowance")
+OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "worth", "allowance", "parked")
 """Written by operator and AIMaster; a user reads them."""
 
 SUBMITTED = ("estimate",)
@@ -51,6 +51,9 @@ TEXT_MAX = 1024
 
 _QUEUE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory")
 """Of no use in a job without PS."""
@@ -88,9 +91,19 @@ class Elastic(Sizes):
     queue: str = ""
     """Whose quota counts for it there; empty: the namespace's."""
 
+    spot: tuple[str, str] | None = None
+    """Key and value of the label of spot nodes."""
+
+    first_ps: int = 0
+    first_workers: int = -1
+    """By the cluster's arbiter: it begins, or is resumed, with so many at the most; 0 and -1: with any number."""
+
     def least(self, job: TFJob) -> dict[str, int]:
         """Of each type so many that it trains: its gang. Not as many as it runs at the moment: then a full cluster would keep
-        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole."""
+        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole. A strict
+        job's gang is all that it has."""
+        if self.strict:
+            return {type_: spec.replicas for type_, spec in job.specs.items() if spec.replicas}
         found = {job.chief or names.WORKER: 1, names.PS: self.min_ps}
         found[names.WORKER] = found.get(names.WORKER, 0) + self.min_workers
         return {type_: count for type_, count in found.items() if count}
@@ -98,6 +111,21 @@ class Elastic(Sizes):
     @property
     def autoscale(self) -> bool:
         return ("autoscale", "true") in self.settings
+
+    @property
+    def strict(self) -> bool:
+        """All of its pods, or none."""
+        return ("supervise", "strict") in self.settings
+
+    @property
+    def max_wait_seconds(self) -> float:
+        """For room, before it has trained; 0: for ever."""
+        return float(dict(self.settings).get("max_wait_seconds", 0.0))
+
+    @property
+    def disk_backups(self) -> bool:
+        """Whether its annotations name a place for them."""
+        return dict(self.settings).get("disk_backup", "off") != "off"
 
 
 SIZES_OF_PODS = ("max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory")
@@ -136,6 +164,7 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         hold=given.boolean("hold"), history=given.boolean("history"),
         layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
         state_volume=claim, reachable_from=_reachable_from(given), weight=_weight(given), queue=_queue(given),
+        spot=_spot(given),
     )  # fmt: skip
     return found, given.warnings()
 
@@ -278,6 +307,15 @@ def _queue(given: _Given) -> str:
     if queue and not _QUEUE.fullmatch(queue):
         raise given.error("queue", "must be the name of a queue: lower case letters, digits, '-' and '.'")
     return queue
+
+
+def _spot(given: _Given) -> tuple[str, str] | None:
+    key, equals, value = given.text("spot").partition("=")
+    if not given.text("spot"):
+        return None
+    if not equals or not _LABEL.fullmatch(key.strip()) or not _LABEL_VALUE.fullmatch(value.strip()):
+        raise given.error("spot", 'write the label of spot nodes: "cloud.google.com/gke-spot=true"')
+    return key.strip(), value.strip()
 
 
 def _settings(given: _Given) -> dict[str, str]:

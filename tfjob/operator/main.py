@@ -40,6 +40,9 @@ from tfjob.reconciling.observed import Options
 log = logging.getLogger(__name__)
 LEASE = "deeprec-ext-operator"
 STOP_SECONDS = 10.0
+ARBITER_SECONDS = 20.0
+"""How long a new elastic job waits for the arbiter's first word: a second, or as long as another operator needs to lead."""
+
 KIND_SECONDS = 5.0
 """How often to look whether TFJobs have been installed."""
 
@@ -72,7 +75,11 @@ async def run(options: OperatorOptions) -> int:
     loop = asyncio.get_running_loop()
     async with Api.from_environment() as api:
         groups = pod_groups_of(options.scheduler) if options.scheduler else None
-        cluster = Options(domain=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""), scheduler=options.scheduler)
+        decides = options.arbiter is not None and not options.arbiter.dry_run
+        cluster = Options(
+            domain=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""), scheduler=options.scheduler,
+            arbiter_seconds=ARBITER_SECONDS if decides else None,
+        )  # fmt: skip
         aimaster = await _with_image(api, options.aimaster)
         where = options.lease_namespace or own_namespace()
         history = HistoryAuthority(api, where) if aimaster.history else None
