@@ -167,10 +167,12 @@ class Arbiter:
     async def _pause(self, began: float, took: float, waiting: int, again: bool) -> None:
         """Until the next look is due: at once when something has changed, but a second after the last one at the least."""
         if not again:
+            # Not by `wait_for`: before Python 3.12 it may swallow that we are cancelled, and who has lost the lease would go on.
+            timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._changed.set)
             try:
-                await asyncio.wait_for(self._changed.wait(), IDLE_SECONDS)
-            except asyncio.TimeoutError:
-                return
+                await self._changed.wait()
+            finally:
+                timer.cancel()
         least = began + LEAST_SECONDS
         rest = began + max(LEAST_SECONDS, SHARE * took)
         while (now := time.monotonic()) < rest:

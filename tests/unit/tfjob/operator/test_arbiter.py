@@ -410,3 +410,25 @@ def test_who_asks_often_is_given_what_was_made_a_moment_ago():
     for now in (10.0, 10.5, 10.9, 11.0, 11.5, 3.0):
         assert served.get(now) == b"page"
     assert made == [10.0, 11.0, 3.0]
+
+
+def test_whoever_leads_no_more_stops_at_once_whatever_changes_meanwhile():
+    """A cancellation that comes together with a change was swallowed once by `asyncio.wait_for`."""
+
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 8))
+        rig.running(low(), ps=1, workers=3)
+        arbiter = await rig.synced(rig.operator())
+        for _ in range(20):
+            acts = asyncio.ensure_future(arbiter.act())
+            decided = arbiter.figures.decisions
+            while arbiter.figures.decisions == decided:
+                await asyncio.sleep(0.001)
+            await rig.caught_up()
+            arbiter._changed.set()
+            await asyncio.sleep(0)
+            acts.cancel()
+            done, _ = await asyncio.wait({acts}, timeout=2)
+            assert done and acts.cancelled()
+
+    play(scenario)
