@@ -42,7 +42,7 @@ LEAST_SECONDS = 1.0
 """Between two decisions."""
 
 SHARE = 5.0
-"""So many times what a decision took is waited before the next, unless a pod has begun to wait for room."""
+"""So many times what a look took is waited until the next (at most `IDLE_SECONDS`), unless a pod has begun to wait for room."""
 
 IDLE_SECONDS = 5.0
 """Where nothing changes: time passes for what is to settle, for deadlines, and for who is silent."""
@@ -167,14 +167,14 @@ class Arbiter:
     async def _pause(self, began: float, took: float, waiting: int, again: bool) -> None:
         """Until the next look is due: at once when something has changed, but a second after the last one at the least."""
         if not again:
-            # Not by `wait_for`: before Python 3.12 it may swallow that we are cancelled, and who has lost the lease would go on.
+            # Not by `wait_for`: before Python 3.12 it may swallow a cancellation, and who has lost the lease would go on.
             timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._changed.set)
             try:
                 await self._changed.wait()
             finally:
                 timer.cancel()
         least = began + LEAST_SECONDS
-        rest = began + max(LEAST_SECONDS, SHARE * took)
+        rest = began + max(LEAST_SECONDS, min(SHARE * took, IDLE_SECONDS))
         while (now := time.monotonic()) < rest:
             if now >= least and len(self.watch.pods.waiting) > waiting:
                 return
