@@ -19,12 +19,13 @@ import dataclasses
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
-from deeprec_ext.arbiter.room import Shape, finite, total
+from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
@@ -297,7 +298,8 @@ class Round:
 
     def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
-        key = (party.priority, party.quota, equals, stops, tuple(party.shapes[role] for role in roles))
+        pods = tuple((party.shapes[role], count) for role, count in Counter(roles).items())
+        key = (party.priority, party.quota, equals, stops, pods)
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
@@ -309,7 +311,7 @@ class Round:
             while not seating.add(party, role):
                 queue = party.quota if seating.takes_quota(party, role) else None
                 if queue not in asked:
-                    needs = total((party.shapes[one] for one in roles), len(party.shapes[role]))
+                    needs = together(pods, len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
                 if queue not in asked or not asked[queue](stopped):
@@ -428,6 +430,12 @@ class Round:
     def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
+        if below:
+            below = [one for one in below if one.size != one.least and not one.lacks]
+            if not below:
+                return
+        else:
+            may = [one for one in may if self._has_room(one)]
         may = [one for one in may if self._pays(one, one.size, self._best(one))]
         for _ in range(TRIES):
             if not may:
@@ -454,8 +462,12 @@ class Round:
             self.seating.undo(mark)
             may = [one for one in may if one.index not in poor]
 
+    def _has_room(self, party: Party) -> bool:
+        """For one pod more, be it a worker or a PS; else there is none for any step."""
+        return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+
     def _best(self, party: Party) -> Size:
-        return max(party.curve.sizes, key=lambda one: one[1])[0]
+        return party.curve.best
 
     def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
         givers: dict[str | None, Givers] = {}
@@ -570,8 +582,8 @@ class Round:
         heapq.heapify(downs)
         while ups:
             *_, step, party = heapq.heappop(ups)
-            if party.index in lost:
-                continue
+            if party.index in lost or not downs or downs[0][0] >= party.weight * step.rate:
+                continue  # its further steps gain less
             losers = self._exchange_one(party, step, downs, gained)
             if losers:
                 gained.add(party.index)
