@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import random
+from typing import TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,91 +32,95 @@ from deeprec_ext.arbiter.rules import Rules
 from tests.unit.arbiter import clusters
 from tests.unit.arbiter.clusters import GIB, NOW
 
-EXAMPLES = int(os.environ.get("DEEPREC_EXT_TEST_EXAMPLES", "120"))
-"""Of each property; 5 000 were tried."""
-ODD = [0.0, -1.0, 1e300, math.nan, math.inf, -math.inf]
-names = st.sampled_from(["a", "b", "c", "d", "e", "f"])
-wheres = st.sampled_from(["n0", "n1", "n2", "n3", "gone"])
+EXAMPLES = int(os.environ.get("DEEPREC_EXT_TEST_EXAMPLES", "150"))
+"""Of each property."""
+ODD = (0.0, -1.0, 1e300, math.nan, math.inf, -math.inf)
+T = TypeVar("T")
+seeds = st.integers(0, 2**32)
+"""Of a cluster: drawn value by value, one takes longer to make than to decide on ten."""
 
 
-def numbers(low: float, high: float, odd: bool) -> st.SearchStrategy[float]:
-    plain = st.floats(low, high, allow_nan=False)
-    return st.one_of(plain, st.sampled_from(ODD)) if odd else plain
+class Made:
+    """A cluster by chance. Args: odd: with numbers that nobody should say."""
+
+    def __init__(self, seed: int, *, odd: bool = False, new: bool = False) -> None:
+        self.chance, self.odd, self.new = random.Random(seed), odd, new
+
+    def some(self, *values: T) -> T:
+        return self.chance.choice(values)
+
+    def number(self, low: float, high: float) -> float:
+        return self.some(*ODD) if self.odd and self.chance.random() < 0.15 else self.chance.uniform(low, high)
+
+    def count(self, high: int) -> int:
+        return self.some(-1, 10**30) if self.odd and self.chance.random() < 0.1 else self.chance.randint(0, high)
+
+    def size(self) -> Count:
+        return Count(self.count(2), self.count(8))
+
+    def amount(self, cores: int) -> Resources:
+        cpu = self.some(float(self.chance.randint(0, cores)), self.number(0.0, cores))
+        others = (Amount("gpu", self.some(0.0, 1.0, 2.0)),) if self.chance.random() < 0.15 else ()
+        return Resources(cpu, self.chance.randint(0, 4 * cores) * GIB, others)
+
+    def bid(self) -> Bid:
+        worth = tuple(
+            Worth(self.count(2), self.count(10), self.number(1.0, 1e4)) for _ in range(self.chance.randint(0, 8))
+        )
+        return Bid(
+            self.number(0.0, 2 * NOW), self.size(), self.size(), worth, self.number(0.0, 1e6),
+            self.some(0.0, self.number(0.0, 1e4)), self.number(0.0, 60.0), self.number(0.0, 20.0), self.some(True, False),
+            self.some(True, False, False),
+        )  # fmt: skip
+
+    def job(self) -> Job:
+        least, most = self.size(), self.size()
+        started = not self.new and self.some(True, False)
+        placed = [
+            Placed(
+                self.some("chief", "ps", "worker", "worker", "other", "nobody's"),
+                self.some("n0", "n1", "n2", "n3", "gone"),
+            )
+            for _ in range(0 if self.new else self.chance.randint(0, 8))
+        ]
+        given = Allowance(
+            "", self.some(True, True, False), self.count(2), self.count(8), self.number(0.0, 1.5 * NOW), ""
+        )
+        return Job(
+            self.some("a", "b", "c", "d"), self.some(0, 0, 5, -3), self.number(0.1, 4.0), least,
+            most if self.odd else Count(least.ps + most.ps, least.workers + most.workers),
+            Pods(*(self.amount(3) for _ in range(4))), tuple(placed), self.some("", "q"), self.number(0.0, NOW), started,
+            self.some(True, False, False, False), self.size(), None if self.new else self.some(None, given),
+            self.some(None, self.bid(), self.bid()), self.number(0.0, 200.0),
+        )  # fmt: skip
+
+    def cluster(self) -> Cluster:
+        pods = (0, -5, 10**30) if self.odd else (0, 0, 3, 8)
+        nodes = [
+            Node(self.some("n0", "n1", "n2", "n3"), self.amount(8), 0.0, False, self.some(*pods))
+            for _ in range(self.chance.randint(0, 5))
+        ]
+        waiting = [
+            Waiting(self.some("x", "y"), self.some(-5, 0, 3, 9), self.amount(4), self.number(0.0, NOW))
+            for _ in range(self.chance.randint(0, 3))
+        ]
+        limits: tuple[tuple[str, ...], ...] = (("cpu",), ("cpu", "memory", "gpu"), ())
+        quotas = [Quota("q", self.amount(8), self.some(*limits)) for _ in range(self.chance.randint(0, 1))]
+        jobs = [self.job() for _ in range(self.chance.randint(0, 7))]
+        return Cluster(NOW, tuple(nodes), tuple(waiting), tuple(quotas), tuple(jobs))
+
+    def rules(self) -> Rules:
+        return Rules(
+            priorities=self.some("strict", "weight"), minimums_first=self.some(True, False),
+            aging_seconds=self.some(0.0, 600.0),
+        )  # fmt: skip
 
 
-def counts(high: int, odd: bool) -> st.SearchStrategy[int]:
-    plain = st.integers(0, high)
-    return st.one_of(plain, st.sampled_from([-1, 10**30])) if odd else plain
-
-
-def sizes(odd: bool) -> st.SearchStrategy[Count]:
-    return st.builds(Count, counts(2, odd), counts(8, odd))
-
-
-def amounts(cores: int, odd: bool) -> st.SearchStrategy[Resources]:
-    others = st.lists(st.builds(Amount, st.just("gpu"), st.sampled_from([0.0, 1.0, 2.0])), max_size=1).map(tuple)
-    cpu = st.one_of(st.integers(0, cores).map(float), numbers(0.0, cores, odd))
-    return st.builds(Resources, cpu, st.integers(0, 4 * cores).map(lambda each: each * GIB), others)
-
-
-@st.composite
-def bids(draw: st.DrawFn, odd: bool) -> Bid:
-    worth = st.builds(Worth, counts(2, odd), counts(10, odd), numbers(1.0, 1e4, odd))
-    return Bid(
-        draw(numbers(0.0, 2 * NOW, odd)), draw(sizes(odd)), draw(sizes(odd)), tuple(draw(st.lists(worth, max_size=8))),
-        draw(numbers(0.0, 1e6, odd)), draw(st.one_of(st.just(0.0), numbers(0.0, 1e4, odd))), draw(numbers(0.0, 60.0, odd)),
-        draw(numbers(0.0, 20.0, odd)), draw(st.booleans()), draw(st.booleans()),
-    )  # fmt: skip
-
-
-@st.composite
-def jobs(draw: st.DrawFn, odd: bool, new: bool) -> Job:
-    least, most = draw(sizes(odd)), draw(sizes(odd))
-    started = not new and draw(st.booleans())
-    roles = st.sampled_from(["chief", "ps", "worker", "worker", "other", "nobody's"])
-    placed = st.lists(st.builds(Placed, roles, wheres), max_size=0 if new else 8)
-    given = st.builds(
-        Allowance, names, st.booleans(), counts(2, odd), counts(8, odd), numbers(0.0, 1.5 * NOW, odd), st.just("")
-    )
-    return Job(
-        draw(names), draw(st.sampled_from([0, 0, 5, -3])), draw(numbers(0.1, 4.0, odd)), least,
-        most if odd else Count(least.ps + most.ps, least.workers + most.workers),
-        Pods(*(draw(amounts(3, odd)) for _ in range(4))), tuple(draw(placed)), draw(st.sampled_from(["", "q"])),
-        draw(numbers(0.0, NOW, odd)), started, draw(st.sampled_from([False, False, False, True])), draw(sizes(odd)),
-        None if new else draw(st.one_of(st.none(), given)), draw(st.one_of(st.none(), bids(odd))),
-        draw(numbers(0.0, 200.0, odd)),
-    )  # fmt: skip
-
-
-@st.composite
-def observed(draw: st.DrawFn, odd: bool = False, new: bool = False) -> Cluster:
-    nodes = st.builds(
-        Node,
-        wheres,
-        amounts(8, odd),
-        st.just(0.0),
-        st.booleans(),
-        st.sampled_from([0, 0, 3, 8] if not odd else [0, -5, 10**30]),
-    )
-    waiting = st.builds(Waiting, names, st.sampled_from([-5, 0, 3, 9]), amounts(4, odd), numbers(0.0, NOW, odd))
-    quotas = st.builds(Quota, st.just("q"), amounts(8, odd), st.sampled_from([("cpu",), ("cpu", "memory", "gpu"), ()]))
-    return Cluster(
-        NOW, tuple(draw(st.lists(nodes, max_size=5))), tuple(draw(st.lists(waiting, max_size=3))),
-        tuple(draw(st.lists(quotas, max_size=1))), tuple(draw(st.lists(jobs(odd, new), max_size=6))),
-    )  # fmt: skip
-
-
-every_rules = st.builds(
-    Rules,
-    priorities=st.sampled_from(["strict", "weight"]),
-    minimums_first=st.booleans(),
-    aging_seconds=st.sampled_from([0.0, 600.0]),
-)
-
-
-@given(st.one_of(observed(), observed(odd=True)), every_rules)
+@given(seeds, st.booleans())
 @settings(max_examples=EXAMPLES)
-def test_every_job_gets_one_allowance_within_its_bounds(seen: Cluster, rules: Rules):
+def test_every_job_gets_one_allowance_within_its_bounds(seed: int, odd: bool):
+    made = Made(seed, odd=odd)
+    seen, rules = made.cluster(), made.rules()
     decision = decide(seen, rules)
     assert [one.job for one in decision.allowances] == [one.name for one in seen.jobs]
     assert 0.0 <= decision.used_share <= 1.0
@@ -131,18 +137,22 @@ def test_every_job_gets_one_allowance_within_its_bounds(seen: Cluster, rules: Ru
         assert one.why and "\n" not in one.why and math.isfinite(one.since)
 
 
-@given(st.one_of(observed(), observed(odd=True)), every_rules)
+@given(seeds, st.booleans())
 @settings(max_examples=EXAMPLES)
-def test_what_was_decided_is_not_changed_when_the_same_is_observed_again(seen: Cluster, rules: Rules):
+def test_what_was_decided_is_not_changed_when_the_same_is_observed_again(seed: int, odd: bool):
+    made = Made(seed, odd=odd)
+    seen, rules = made.cluster(), made.rules()
     first = decide(seen, rules)
     again = decide(clusters.given(seen, first), rules)
     assert again.changed == ()
     assert again.allowances == first.allowances
 
 
-@given(observed(new=True), every_rules)
+@given(seeds)
 @settings(max_examples=EXAMPLES)
-def test_new_jobs_are_never_allowed_more_than_there_is(seen: Cluster, rules: Rules):
+def test_new_jobs_are_never_allowed_more_than_there_is(seed: int):
+    made = Made(seed, new=True)
+    seen, rules = made.cluster(), made.rules()
     decision = decide(seen, rules)
     pairs = [(job, one) for job, one in zip(seen.jobs, decision.allowances) if one.runs]
 
@@ -162,9 +172,10 @@ def test_new_jobs_are_never_allowed_more_than_there_is(seen: Cluster, rules: Rul
             assert together([one for one in pairs if one[0].queue == quota.name])[0] <= quota.free.cpu + 0.02
 
 
-@given(observed(new=True))
+@given(seeds)
 @settings(max_examples=EXAMPLES)
-def test_it_does_not_matter_in_which_order_jobs_and_nodes_are_observed(seen: Cluster):
+def test_it_does_not_matter_in_which_order_jobs_and_nodes_are_observed(seed: int):
+    seen = Made(seed, new=True).cluster()
     named = [dataclasses.replace(one, name=f"{one.name}-{at}") for at, one in enumerate(seen.jobs)]
     nodes = [dataclasses.replace(one, name=f"{one.name}-{at}") for at, one in enumerate(seen.nodes)]
     there = dataclasses.replace(seen, jobs=tuple(named), nodes=tuple(nodes))
@@ -172,12 +183,13 @@ def test_it_does_not_matter_in_which_order_jobs_and_nodes_are_observed(seen: Clu
     assert sorted(decide(there).allowances, key=str) == sorted(decide(turned).allowances, key=str)
 
 
-@given(observed(new=True), st.sampled_from([1, 50]))
+@given(seeds)
 @settings(max_examples=EXAMPLES)
-def test_a_job_that_is_more_important_than_all_others_starts_if_it_would_alone(seen: Cluster, priority: int):
+def test_a_job_that_is_more_important_than_all_others_starts_if_it_would_alone(seed: int):
+    seen = Made(seed, new=True).cluster()
     if not seen.jobs:
         return
-    first = dataclasses.replace(seen.jobs[0], name="first", priority=9 + priority)
+    first = dataclasses.replace(seen.jobs[0], name="first", priority=10)
     alone = decide(dataclasses.replace(seen, jobs=(first,), waiting=()))
     assert (
         decide(dataclasses.replace(seen, jobs=(first, *seen.jobs[1:]))).allowances[0].runs == alone.allowances[0].runs
