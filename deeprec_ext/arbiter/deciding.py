@@ -173,6 +173,7 @@ class Round:
             if below and self.rules.priorities != WEIGHT:
                 self._share(group, below)
             self._even(group)
+        self._try_out()
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -348,7 +349,7 @@ class Round:
             and not one.lacks and (one.priority < priority or not one.silent)
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
-        lower = [one for one in may if one.priority < priority] if stops else []
+        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
 
         def ask(stopped: list[Party]) -> bool:
@@ -465,6 +466,16 @@ class Round:
     def _has_room(self, party: Party) -> bool:
         """For one pod more, be it a worker or a PS; else there is none for any step."""
         return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+
+    def _try_out(self) -> None:
+        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
+        whether a trial is worth its price is for the job to say. Not of one that ends soon."""
+        for party in self._running():
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+                continue
+            lasts = party.horizon_seconds >= self.rules.horizon_seconds
+            if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
+                party.note = saying.TRIES
 
     def _best(self, party: Party) -> Size:
         return party.curve.best
