@@ -160,6 +160,7 @@ class Round:
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
         self.sums: dict[int, list[int]] = {}
+        self.above: dict[int, float] = {}  # priority → cores with higher ones, when all is decided
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
 
     def decided(self) -> list[Allowance]:
@@ -388,6 +389,8 @@ class Round:
     def _keep_room(self, party: Party) -> None:
         """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
         may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        if None in self.due and (not party.quota or party.quota in self.due):
+            return
         short = self.seating.shortage(party)
         limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
         self.due.setdefault(party.quota if limited else None, party)
@@ -691,9 +694,11 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self._behind(party)
-            place, higher = places[party.index], self._with_higher(party)
-            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
+            place = places[party.index]
+            if place >= saying.FIGURES:
+                return saying.waits_behind(self.seating, party, place)
+            short, higher = self._shortage(party), self._with_higher(party)
+            return saying.waits(self.seating, party, short, place, higher, self._behind(party))
         if party.lacks:
             return saying.lacks(self.seating, party, self._shortage(party))
         return saying.runs(party, size)
@@ -708,12 +713,15 @@ class Round:
 
     def _with_higher(self, party: Party) -> float:
         """Cores."""
-        held = sum(
-            one.shapes[role][0] * len(seats)
-            for one in self.ordered if one.runs and one.priority > party.priority
-            for role, seats in one.seats.items()
-        )  # fmt: skip
-        return (held + sum(cores for priority, cores in self.higher if priority > party.priority)) / 1000
+        if party.priority not in self.above:
+            held = sum(
+                one.shapes[role][0] * len(seats)
+                for one in self.ordered if one.runs and one.priority > party.priority
+                for role, seats in one.seats.items()
+            )  # fmt: skip
+            pods = sum(cores for priority, cores in self.higher if priority > party.priority)
+            self.above[party.priority] = (held + pods) / 1000
+        return self.above[party.priority]
 
     def used_share(self) -> float:
         cores = self.seating.sums[0]
