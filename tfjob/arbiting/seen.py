@@ -104,10 +104,11 @@ def pod_seen(pod: Manifest) -> PodSeen | None:
     ready = _dict(conditions.get("Ready")) if type_ == AIMASTER else {}
     owners: list[Manifest] = [one for one in metadata.get("ownerReferences") or () if one.get("controller")]
     index = str(labels.get(names.INDEX_LABEL) or "")
+    scheduled = None if node or metadata.get("deletionTimestamp") else conditions.get("PodScheduled")
     return PodSeen(
         _short(metadata.get("namespace")), str(metadata["name"]), _short(owners[0].get("uid")) if owners else "",
         _short(labels.get(names.JOB_LABEL)), type_, int(index) if index.isdigit() else 0, _short(node),
-        _whole(spec.get("priority")), requested(spec), 0.0 if node else _waits_since(conditions.get("PodScheduled")),
+        _whole(spec.get("priority")), requested(spec), _waits_since(scheduled),
         ready.get("status") == "True", seconds(ready.get("lastTransitionTime")),
     )  # fmt: skip
 

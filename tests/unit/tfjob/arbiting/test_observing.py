@@ -27,6 +27,7 @@ from tfjob.arbiting.seen import pod_seen
 from tfjob.model.arbitrated import written_allowance, written_bid
 
 GIB = 1 << 30
+FULL = "0/3 nodes are available: 3 Insufficient cpu."
 
 
 def test_of_a_node_there_is_what_pods_of_others_leave():
@@ -133,8 +134,10 @@ def test_who_waits_for_room_is_told_by_priority_and_who_waits_for_something_else
     job = tfjob()
     own = pods_of(job, "", workers=1)[1]
     own["status"]["conditions"] = pod("x", waits="0/3 nodes: 3 Insufficient cpu.")["status"]["conditions"]
+    going = pod("going", waits=FULL, priority=60)
+    going["metadata"]["deletionTimestamp"] = MADE
     pods = [
-        pod("low", waits="0/3 nodes are available: 3 Insufficient cpu.", priority=1, cpu=2),
+        going, pod("low", waits=FULL, priority=1, cpu=2),
         pod("high", waits="0/3 nodes are available: 1 Too many pods, 2 Insufficient memory.", priority=9),
         pod("volume", waits="pod has unbound immediate PersistentVolumeClaims", priority=99),
         pod("new", priority=50), pod("placed", "n1", priority=70), own,
