@@ -51,7 +51,6 @@ class Publishing:
                 continue
             try:
                 await self.turn()
-                self._said = ""
             except Exception as error:  # the arbiter goes on with what it knows; the next look may fare better
                 self._not_before = self._job.clock.monotonic() + WAIT_SECONDS
                 self._say(error)
@@ -71,7 +70,7 @@ class Publishing:
         if now < max(self._published_at + wait, self._not_before):
             return
         await self._exchange.publish(bid)
-        self.published, self._published_at = bid, now
+        self.published, self._published_at, self._said = bid, now, ""
         if self._looks and bid.worth:
             self._measuring.remember()
 
@@ -103,7 +102,7 @@ class Publishing:
         )  # fmt: skip
 
     def _say(self, error: Exception) -> None:
-        """Once, as long as it is the same."""
+        """Once, as long as it is the same, and nothing was published."""
         what = f"{type(error).__name__}: {one_line(error)}"
         if what != self._said:
             self._said = what
