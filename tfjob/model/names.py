@@ -43,6 +43,9 @@ RESTARTS_ANNOTATION = ANNOTATION_PREFIX + "restarts"
 RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 """Beside Kubeflow: what the user had written, where it was changed."""
 
+PARKED_ANNOTATION = ANNOTATION_PREFIX + "parked"
+"""The word of an AIMaster that has nothing left to do before the job's pods go (`model.parked`)."""
+
 AIMASTER_CONTAINER = "aimaster"
 AIMASTER_PORT, AIMASTER_HTTP_PORT = 2223, 8000
 CONFIG_MAP_KEY = "tfjob.json"

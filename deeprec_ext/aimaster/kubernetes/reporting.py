@@ -59,6 +59,10 @@ TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
                            lambda _, one: f"AIMaster {one['incarnation']} goes on where the one before it ended"),
     "broken": ("Warning", "AIMasterFailed",
                lambda _, one: f"{one['reason']}; it is started again, and training goes on meanwhile"),
+    "parking": ("Normal", "Parking", lambda _, one: str(one.get("reason", ""))),
+    "parked": ("Normal", "Parked", lambda _, one: str(one.get("kept", ""))),
+    "least": ("Warning", "BeginsWithLeast", lambda _, one: f"{one['ps']} PS, {one['workers']} workers: {one['reason']}"),
+    "on_demand": ("Normal", "OnDemand", lambda role, one: f"{role} is made without a wish for spot nodes: {one['reason']}"),
     "job_failed": ("Warning", "JobFailed", lambda _, one: str(one.get("reason", ""))),
 }  # fmt: skip
 """Event of the AIMaster → type, reason, (role, its fields) → message."""

@@ -24,7 +24,7 @@ def job_state(job: Job, scalings: ScalingQueue) -> str:
     if scalings.running is not None:
         return "scaling"
     training = any(member.heartbeat.training for member in job.members.trainers().values())
-    return "training" if job.cluster.live or training else "starting"
+    return "training" if training or (job.cluster.live and not job.cluster.gone) else "starting"
 
 
 def _ending(member: Member) -> str:

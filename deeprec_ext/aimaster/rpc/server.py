@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
@@ -167,12 +168,15 @@ class AIMaster:
         if self.autoscaler is not None and self.beginning is None:
             size = self.autoscaler.start()
         most = self.job.allowed.most
-        await recovery.start(self.job, self.pods, min(size.ps, most("ps")), min(size.workers, most("worker")))
+        ps, workers = self.job.spec.within_first(size.ps, size.workers)
+        await recovery.start(self.job, self.pods, min(ps, most("ps")), min(workers, most("worker")))
 
     async def _size(self, beginning: Beginning) -> None:
         """By the declared model, before the first view: also by an AIMaster that has come back before there was one."""
         assert self.autoscaler is not None
         size = self.autoscaler.start(await beginning.decide())
+        ps, workers = self.job.spec.within_first(size.ps, size.workers)
+        size = dataclasses.replace(size, ps=ps, workers=workers)
         await recovery.resize(self.job, self.pods, size.ps, size.workers)
         self.job.lock.give_back("the start", Hold.FIRST_VIEW)
         self._admission.form()

@@ -287,7 +287,7 @@ class ScalingQueue:
         change = PsChange(run) if run.scaling.role == "ps" else WorkerChange(run)
         try:
             recovery = RULES[run.state].recovery if recovering else Recovery.RESUME
-            if recovering and recovery is Recovery.RESUME and not self._job.cluster.live:
+            if recovering and recovery is Recovery.RESUME and (not self._job.cluster.live or self._job.cluster.gone):
                 # The run was stopped and is resumed: the chief restores no model while a change goes on, which waits for one.
                 await change.roll_back(f"the job was stopped in {run.state.value}")
             elif recovery is Recovery.ROLL_BACK:

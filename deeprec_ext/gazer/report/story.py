@@ -171,6 +171,7 @@ class Story:
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # role -> started, of these restarted
     metrics: Mapping[str, float] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None  # as in summary.json
+    cost: Mapping[str, Any] = field(default_factory=dict)  # as in summary.json; empty: not in a cluster
     scalings: tuple[Scaling, ...] = ()
     failures: tuple[Failure, ...] = ()
     decisions: tuple[Decision, ...] = ()

@@ -42,6 +42,9 @@ class Cluster:
     def runs(self, name: str) -> bool:
         return self._it.backend.pods[name].state == "running"
 
+    def unplaced(self) -> dict[str, str]:
+        return dict.fromkeys(self._it.backend.queued, "Insufficient cpu")
+
 
 class Scene:
     def __init__(self, it: World, chief: str) -> None:
@@ -312,7 +315,8 @@ def test_when_the_tfjob_goes_nothing_is_started_any_more(tmp_path: Path, how: st
         elif how == "deleting":
             scene.api.change(TFJOBS, "ctr", {"metadata": {"deletionTimestamp": "now"}})
         else:
-            scene.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": True}}})
+            told = {"type": "Suspended", "status": "True", "reason": "TFJobSuspended"}
+            scene.api.change(TFJOBS, "ctr", {"status": {"conditions": [told]}})
         await scene.it.until(lambda: scene.cluster.closed)
         assert scene.it.master.job.lock.held(Hold.STOPPING)
         patches = scene.api.count("patch", TFJOBS)
