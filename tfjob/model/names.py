@@ -39,6 +39,12 @@ RESTARTS_ANNOTATION = ANNOTATION_PREFIX + "restarts"
 RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 """Beside Kubeflow: what the user had written, where it was changed."""
 
+SCALER_ANNOTATION = ANNOTATION_PREFIX + "scaler"
+"""Which ScaleOut or ScaleIn has changed `replicas` last, and which workers it named: see `tfjob.reconciling.et.scalers`."""
+
+ET_GROUP, ET_ROLE_LABEL, ET_LAUNCHER = "kai.alibabacloud.com", "training-job-role", "launcher"
+"""Of the ET operator. By the label its tools find the pod that leads a TrainingJob."""
+
 AIMASTER_CONTAINER = "aimaster"
 AIMASTER_PORT, AIMASTER_HTTP_PORT = 2223, 8000
 CONFIG_MAP_KEY = "tfjob.json"

@@ -29,6 +29,7 @@ from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFo
 from tfjob.api.watching import changes
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS, Manifest
+from tfjob.model.scaler import asked as asked_by_scaler
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Asked:
     status: str = ""
     going: str = ""  # why nothing may be made any more
     strange: str = ""  # of a job without PS: the key under which somebody has written some, which stay as they are
+    leaving: tuple[str, ...] = ()  # workers that a ScaleIn has named, where it is what the present size comes from
 
 
 def read(manifest: Manifest, *, sums: bool = False) -> Asked:
@@ -65,9 +67,11 @@ def read(manifest: Manifest, *, sums: bool = False) -> Asked:
     sizes = {name: int(specs[name.lower()][1].get("replicas", 1)) for name in keys}
     suspended = (spec.get("runPolicy") or {}).get("suspend")
     going = "it is deleted" if metadata.get("deletionTimestamp") else "it is suspended" if suspended else ""
+    scaler = asked_by_scaler(manifest)
     return Asked(
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
         annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange,
+        scaler.leaving if scaler.after == sizes.get(names.WORKER) else (),
     )  # fmt: skip
 
 
@@ -141,7 +145,7 @@ class Follower:
         wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
         if wanted:
             self._asked |= wanted
-            await self._request(wanted)
+            await self._request(wanted, asked.leaving if names.WORKER in wanted else ())
 
     def wrote(self, manifest: Manifest, kind: str) -> None:
         """`replicas` of this type was written by ourselves, with its note: what a user had asked for there is done with."""
@@ -171,13 +175,14 @@ class Follower:
             store.put(**{HOLD_KEY: asked.hold})
             self._job.hold(asked.hold == "true", f"annotation {HOLD}")
 
-    async def _request(self, wanted: Mapping[str, int]) -> None:
-        """What was changed by one edit is one scaling."""
+    async def _request(self, wanted: Mapping[str, int], leaving: tuple[str, ...]) -> None:
+        """What was changed by one edit is one scaling. Beside Kubeflow the highest indices leave, whoever is named."""
+        leaving = leaving if self._job.spec.own_pods else ()
         request, asked = pb.ScaleRequest(reason="kubectl"), ", ".join(f"{n} {kind}" for kind, n in wanted.items())
         for kind, want in wanted.items():
             setattr(request, "ps" if kind == names.PS else "workers", max(0, want - self._chiefs(kind)))
         try:
-            reply = await self._scalings.request(request)
+            reply = await self._scalings.request(request, leaving=leaving)
             log.info("the TFJob asks for %s: %s", asked, reply.message)
         except DeepRecError as error:
             self._job.event("request_refused", reason=str(error), asked=asked)

@@ -73,13 +73,19 @@ class ScalingQueue:
     # ------------------------------------------------------------------------------------------------ requests
 
     async def request(
-        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = ()
+        self,
+        request: pb.ScaleRequest,
+        *,
+        decision: int = -1,
+        weights: tuple[float, ...] = (),
+        leaving: tuple[str, ...] = (),
     ) -> pb.ScaleReply:
         """Raises UsageError (nothing was done) or QueueFullError.
 
         Args:
           decision: number of the decision it comes from; -1: somebody asked for it.
           weights: of a rebalance, the load of each slot that the map is to be balanced by; empty: bytes.
+          leaving: names of workers that go before others, where there are to be fewer.
         """
         job = self._job
         if job.ending:
@@ -89,7 +95,7 @@ class ScalingQueue:
             return pb.ScaleReply(message="no-op: the job has that size already")
         if weights and len(weights) != job.spec.slots:
             raise UsageError(f"{len(weights)} weights for {job.spec.slots} slots")
-        scaling = dataclasses.replace(scaling, decision=decision, weights=weights)
+        scaling = dataclasses.replace(scaling, decision=decision, weights=weights, leaving=leaving)
         if request.dry_run:
             return await self._dry_run(scaling)
         if len(self.queue) >= QUEUED_MAX:
