@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import DeepRecError
-from tfjob.api.client import Api, ConflictError, ForbiddenError
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
 from tfjob.api.known import kind_is_known
 from tfjob.model.events import Event
 from tfjob.model.kinds import TFJOBS, Manifest
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 WORKERS = 2
 KIND_SECONDS = 30.0
 """How often to look whether a kind has been installed."""
+
+
+NEVER = (400, 422)
+"""What the server says of a manifest that it will not take however often it is sent."""
 
 
 class Taking:
@@ -106,25 +110,37 @@ class Taking:
 
     async def look(self, key: Key) -> looking.Steps:
         """One look at one name. Raises ApiError and UnreachableError: then look again."""
-        steps = looking.decide(self.named(key), datetime.now(timezone.utc))
+        named, now = self.named(key), datetime.now(timezone.utc)
+        steps = looking.decide(named, now)
         try:
+            if steps.create is not None and named.training_job is not None:
+                refusal = await self._create(key, steps.create)
+                steps = looking.refuse(named.training_job, refusal, now) if refusal else steps
             await self._carry_out(key, steps)
         except ForbiddenError as error:
-            for one in [one for one, _ in (*steps.own, *steps.statuses)][:1]:
+            about = [*(one for one, _ in (*steps.own, *steps.statuses)), named.training_job, named.tfjob]
+            for one in [one for one in about if one is not None][:1]:
                 await self._controller.recorder.state(one, Event("Warning", "Forbidden", str(error)))
             raise
         if steps.again_seconds is not None:
             self.queue.add_after(key, steps.again_seconds)
         return steps
 
+    async def _create(self, key: Key, body: Manifest) -> str:
+        """The TFJob; why the server will never take it, or nothing."""
+        try:
+            made = await self._api.create(TFJOBS, key[0], body)
+        except ConflictError:  # an operator before us, or somebody else's
+            made = await self._api.get(TFJOBS, *key)
+        except ApiError as error:
+            if error.status not in NEVER:
+                raise
+            return str(error)
+        self._controller.job_changed(made)
+        return ""
+
     async def _carry_out(self, key: Key, steps: looking.Steps) -> None:
         namespace, name = key
-        if steps.create is not None:
-            try:
-                made = await self._api.create(TFJOBS, namespace, steps.create)
-            except ConflictError:  # an operator before us, or somebody else's
-                made = await self._api.get(TFJOBS, namespace, name)
-            self._controller.job_changed(made)
         newer: dict[tuple[str, str], Manifest] = {}
         for one, owner in steps.own:
             newer[_ref(one)] = await self._own(namespace, one, owner)

@@ -26,6 +26,10 @@ _POLICIES = {"": "Running", "Running": "Running", "All": "All", "None": "None"}
 have ended stay, with their logs, as long as it is not All."""
 
 
+UNLIMITED = 1000
+"""Workers of a job that says nothing of a most, as the ET operator has none; where the AIMaster decides, a TFJob's default."""
+
+
 def converted(training_job: Manifest) -> Manifest:
     """The TFJob to be created. Raises InvalidError with the field of the TrainingJob that keeps it from being run."""
     spec = _object(training_job.get("spec"), "spec")
@@ -102,12 +106,14 @@ def _sizes(worker: Manifest, script: Script) -> tuple[int, int, int | None]:
 
 def _annotations(training_job: Manifest, worker: Manifest, script: Script) -> dict[str, str]:
     """What makes it elastic; the TrainingJob's own under our prefix are the user's choice and stand above."""
-    _, least, most = _sizes(worker, script)
+    replicas, least, most = _sizes(worker, script)
     prefix = names.ANNOTATION_PREFIX
     given = training_job["metadata"].get("annotations") or {}
     users = {
         key: str(value) for key, value in given.items() if key.startswith(prefix) and key[len(prefix) :] not in OURS
     }
+    if most is None and users.get(f"{prefix}autoscale", "").strip().lower() != "true":
+        most = max(UNLIMITED, replicas)
     return {
         f"{prefix}strategy": "allreduce", f"{prefix}min-workers": str(least),
         **({} if most is None else {f"{prefix}max-workers": str(most)}), **users, ENABLED: "true",

@@ -91,19 +91,20 @@ def _not_run_yet(training_job: Manifest, tfjob: Manifest | None, now: datetime) 
     if conditions.is_finished(status):
         return Steps()
     if (conditions.condition(status, words.WORKERS_CREATED) or {}).get("reason") == words.TAKEN:
-        return _refuse(training_job, f"TFJob {name}, as which it ran, has been deleted", now)
+        return refuse(training_job, f"TFJob {name}, as which it ran, has been deleted", now)
     if status.get("conditions"):  # the ET operator is at it
         return Steps()
     if tfjob is not None:
         text = f"there is a TFJob {name} already, which is not of this TrainingJob; delete one of them"
-        return _refuse(training_job, text, now)
+        return refuse(training_job, text, now)
     try:
         return Steps(create=converted(training_job), again_seconds=0.0)
     except InvalidError as error:
-        return _refuse(training_job, str(error), now)
+        return refuse(training_job, str(error), now)
 
 
-def _refuse(training_job: Manifest, why: str, now: datetime) -> Steps:
+def refuse(training_job: Manifest, why: str, now: datetime) -> Steps:
+    """It has failed: `why` is for its user."""
     status = refused(training_job, why, now)
     return Steps(
         None, (), _changed(((training_job, status),), now), None, ((training_job, Event("Warning", REFUSED, why)),)

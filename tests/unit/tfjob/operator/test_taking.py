@@ -155,9 +155,29 @@ def test_kinds_that_are_not_installed_keep_the_others_from_nothing(monkeypatch: 
     play(scenario)
 
 
+def test_a_tfjob_that_the_server_will_never_take_fails_its_training_job_with_what_the_server_says() -> None:
+    async def scenario(rig: Rig) -> None:
+        create = rig.api.create
+
+        async def refusing(resource: Resource, namespace: str | None, body: Manifest) -> Manifest:
+            if resource is TFJOBS:
+                raise client.ApiError(422, "Invalid", "admission webhook denied the request: no")
+            return await create(resource, namespace, body)
+
+        rig.api.create = refusing  # type: ignore[method-assign]
+        async with rig.operator():
+            rig.put(TRAINING_JOBS, EXAMPLE)
+            await until(lambda: rig.phase("trainingjobs", KEY[1]) == "Failed")
+            await until(
+                lambda: [one for one in rig.api.told() if one[1] == "TrainingJobRefused" and "denied" in one[2]]
+            )
+
+    play(scenario)
+
+
 def test_rights_that_are_missing_are_told() -> None:
     async def scenario(rig: Rig) -> None:
-        rig.api.forbidden.add(("update", "trainingjobs"))
+        rig.api.forbidden.add(("create", "tfjobs"))
         async with rig.operator():
             rig.put(TRAINING_JOBS, EXAMPLE)
             await until(lambda: [one for one in rig.api.told() if one[1] == "Forbidden"])

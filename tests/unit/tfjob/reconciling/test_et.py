@@ -179,6 +179,19 @@ def container(spec: Manifest, role: str) -> Manifest:
     return spec["etReplicaSpecs"][role]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.parametrize(("flags", "autoscale", "limits"), [
+    ("--min-np 2 --max-np 5", "false", (1, 4)), ("", "false", (0, 999)), ("", "true", (0, 4)),
+])  # fmt: skip
+def test_limits_are_the_jobs_else_the_launchers_else_none(flags: str, autoscale: str, limits: tuple[int, int]) -> None:
+    job = training_job()
+    job["metadata"]["annotations"] = {f"{P}autoscale": autoscale}
+    for key in ("minReplicas", "maxReplicas"):
+        del worker(job["spec"])[key]
+    container(job["spec"], "launcher")["command"] = ["sh", "-c", f"horovodrun -np 2 {flags} python a.py"]
+    elastic, _ = parse_annotations(TFJob.parse(converted(job)))
+    assert elastic is not None and (elastic.min_workers, elastic.max_workers) == limits, "beside worker 0"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
