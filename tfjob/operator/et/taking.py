@@ -140,22 +140,22 @@ class Taking:
         return ""
 
     async def _carry_out(self, key: Key, steps: looking.Steps) -> None:
-        namespace, name = key
+        namespace = key[0]
         newer: dict[tuple[str, str], Manifest] = {}
         for one, owner in steps.own:
             newer[_ref(one)] = await self._own(namespace, one, owner)
+        await self._patch(key, steps.take_back)
         for one, status in steps.statuses:
             body = {**newer.get(_ref(one), one), "apiVersion": words.API_VERSION, "kind": one["kind"], "status": status}
             await self._api.replace(words.RESOURCES[one["kind"]], namespace, body, "status")
-        if steps.patch is not None:
-            metadata = {
-                **(steps.patch.get("metadata") or {}),
-                "resourceVersion": version_of(self._controller.jobs[key]),
-            }
-            patched = await self._api.patch(TFJOBS, namespace, name, {**steps.patch, "metadata": metadata})
-            self._controller.job_changed(patched)
+        await self._patch(key, steps.patch)
         for one, event in steps.events:
             await self._controller.recorder.state(one, event)
+
+    async def _patch(self, key: Key, patch: Manifest | None) -> None:
+        if patch is not None:
+            metadata = {**(patch.get("metadata") or {}), "resourceVersion": version_of(self._controller.jobs[key])}
+            self._controller.job_changed(await self._api.patch(TFJOBS, *key, {**patch, "metadata": metadata}))
 
     async def _own(self, namespace: str, one: Manifest, owner: Manifest) -> Manifest:
         """So that it is deleted with its job, and the ET operator leaves it to us."""

@@ -44,6 +44,9 @@ class Steps:
     own: tuple[tuple[Manifest, Manifest], ...] = ()
     """(object, owner) of those that are to be deleted with it."""
 
+    take_back: Manifest | None = None
+    """A patch of the TFJob."""
+
     statuses: tuple[tuple[Manifest, Manifest], ...] = ()
     """(object, its whole status)."""
 
@@ -76,7 +79,7 @@ def decide(named: Named, now: datetime) -> Steps:
     if training_job is not None:
         statuses = (*statuses, *_mirror(training_job, tfjob, pods, done, now))
         patch = patch or _suspension(training_job, tfjob)
-    return Steps(None, own, statuses, patch, done.events, done.again_seconds)
+    return Steps(None, own, done.take_back, statuses, patch, done.events, done.again_seconds)
 
 
 def _is_of(tfjob: Manifest | None, training_job: Manifest) -> bool:
@@ -105,10 +108,8 @@ def _not_run_yet(training_job: Manifest, tfjob: Manifest | None, now: datetime) 
 
 def refuse(training_job: Manifest, why: str, now: datetime) -> Steps:
     """It has failed: `why` is for its user."""
-    status = refused(training_job, why, now)
-    return Steps(
-        None, (), _changed(((training_job, status),), now), None, ((training_job, Event("Warning", REFUSED, why)),)
-    )
+    changed = _changed(((training_job, refused(training_job, why, now)),), now)
+    return Steps(statuses=changed, events=((training_job, Event("Warning", REFUSED, why)),))
 
 
 def _mirror(

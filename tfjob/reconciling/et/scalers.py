@@ -10,6 +10,7 @@ nothing has to be remembered. A status that says ScaleSucceeded or ScaleFailed i
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,11 +35,15 @@ _ING = {words.SCALE_OUT: "ScalingOut", words.SCALE_IN: "ScalingIn"}
 
 @dataclass(frozen=True)
 class Scaled:
-    """What is to be written."""
+    """What is to be written, in this order: what is begun counts its time from its status, and what is over says so only when
+    the job has been asked for its former size."""
+
+    take_back: Manifest | None = None
+    """A patch of the TFJob."""
 
     statuses: tuple[tuple[Manifest, Manifest], ...] = ()
     patch: Manifest | None = None
-    """Of the TFJob; after the statuses."""
+    """Of the TFJob."""
 
     events: tuple[tuple[Manifest, Event], ...] = ()
     current: str = ""
@@ -118,11 +123,8 @@ def _begun(
 ) -> Scaled:
     """The oldest that is valid; those before it that are not have failed."""
     ready = conditions.is_true(job.status, conditions.RUNNING) and not job.run_policy.suspend and _settled(job)
-    statuses, events, told = (
-        list[tuple[Manifest, Manifest]](),
-        list[tuple[Manifest, Event]](),
-        list[tuple[str, str, str]](),
-    )
+    statuses = list[tuple[Manifest, Manifest]]()
+    events, told = list[tuple[Manifest, Event]](), list[tuple[str, str, str]]()
     for one in there:
         try:
             timeout_of(one)
@@ -145,10 +147,10 @@ def _begun(
         }
         timeout = timeout_of(one)
         return Scaled(
-            (*statuses, (one, status)), _patch(one, job, change), tuple(events), words.full_name(one), tuple(told),
+            None, (*statuses, (one, status)), _patch(one, job, change), tuple(events), words.full_name(one), tuple(told),
             None if timeout is None else float(timeout),
         )  # fmt: skip
-    return Scaled(tuple(statuses), None, tuple(events), "", tuple(told))
+    return Scaled(statuses=tuple(statuses), events=tuple(events), told=tuple(told))
 
 
 def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest], now: datetime) -> Scaled:
@@ -159,21 +161,24 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
         status = (one.get("status") or {}).get("addPods") or []
         up = sum(phase(pod) == "Running" for pod in pods if pod["metadata"]["name"] in status)
         return _ended(one, words.SCALED, f"TFJob {job.name} has {runs} workers", now, active=up)
-    if want == runs:
+    left = _left(one, now)
+    late = left is not None and left <= 0
+    text = f"not done within {timeout_of(one)} s; TFJob {job.name} "
+    if want == runs and not (late and grows):
         text = "it was refused or rolled back; Events of the TFJob (ScalingRefused, ScalingRolledBack) say why"
         return _ended(one, words.SCALE_FAILED, f"TFJob {job.name} has {runs} workers: {text}", now)
-    if want != begun.after:
+    if want not in (begun.after, runs):
         return _ended(one, words.SCALE_FAILED, f"{want} workers of TFJob {job.name} were asked for meanwhile", now)
-    left = _left(one, now)
-    if left is None or left > 0:
+    if not late:
         return Scaled(current=words.full_name(one), again_seconds=left)
-    text = f"not done within {timeout_of(one)} s"
     if not grows:
-        return _ended(one, words.SCALE_FAILED, f"{text}; TFJob {job.name} goes on with it", now)
-    failed = _ended(one, words.SCALE_FAILED, f"{text}; TFJob {job.name} is asked for {begun.before} workers again", now)
+        return _ended(one, words.SCALE_FAILED, text + "goes on with it", now)
+    failed = _ended(one, words.SCALE_FAILED, text + f"is asked for {begun.before} workers again", now)
+    if want == runs:  # it has been, already
+        return failed
     key = job.specs[names.WORKER].path.rpartition(".")[2]
     back = {"spec": {"tfReplicaSpecs": {key: {"replicas": begun.before}}}}
-    return Scaled(failed.statuses, back, failed.events, "", failed.told)
+    return dataclasses.replace(failed, take_back=back)
 
 
 def _left(one: Manifest, now: datetime) -> float | None:
@@ -307,7 +312,7 @@ def _with_created(there: Sequence[Manifest], done: Scaled, now: datetime) -> Sca
     """Those that wait have a status, too."""
     written = {id(one) for one, _ in done.statuses}
     waiting = [(one, _created(one, now)) for one in there if id(one) not in written]
-    return Scaled((*done.statuses, *waiting), done.patch, done.events, done.current, done.told, done.again_seconds)
+    return dataclasses.replace(done, statuses=(*done.statuses, *waiting))
 
 
 def _ended(one: Manifest, type_: str, message: str, now: datetime, *, active: int = 0) -> Scaled:
@@ -317,12 +322,13 @@ def _ended(one: Manifest, type_: str, message: str, now: datetime, *, active: in
     counts: Mapping[str, Any] = {"replicaStatuses": {"Worker": {"active": active}}} if active else {}
     status = {**status, "phase": type_, "completionTime": stamp(now), **counts}
     event = Event("Normal" if good else "Warning", type_, message)
-    return Scaled(((one, status),), None, ((one, event),), "", ((type_, reason, f"{words.full_name(one)}: {message}"),))
+    told = ((type_, reason, f"{words.full_name(one)}: {message}"),)
+    return Scaled(statuses=((one, status),), events=((one, event),), told=told)
 
 
 def _all_fail(there: Sequence[Manifest], why: str, now: datetime) -> Scaled:
     ended = [_ended(one, words.SCALE_FAILED, why, now) for one in there]
     return Scaled(
-        tuple(pair for one in ended for pair in one.statuses), None, tuple(pair for one in ended for pair in one.events), "",
-        tuple(said for one in ended for said in one.told),
+        statuses=tuple(pair for one in ended for pair in one.statuses), told=tuple(said for one in ended for said in one.told),
+        events=tuple(pair for one in ended for pair in one.events),
     )  # fmt: skip

@@ -80,6 +80,8 @@ class Scene:
             self.tfjob["metadata"]["annotations"][names.STARTED_WITH_ANNOTATION] = '{"Worker": 2}'
         for one, owner in steps.own:
             self.scalers[one["metadata"]["name"]]["metadata"]["ownerReferences"] = [{"uid": owner["metadata"]["uid"]}]
+        if steps.take_back is not None:
+            self.patch(steps.take_back)
         for one, status in steps.statuses:
             kept = self.job if one["kind"] == "TrainingJob" else self.scalers[one["metadata"]["name"]]
             kept["status"] = status
@@ -91,7 +93,7 @@ class Scene:
     def settle(self) -> None:
         for _ in range(5):
             steps = self.look()
-            if not (steps.create or steps.own or steps.statuses or steps.patch):
+            if not (steps.create or steps.own or steps.take_back or steps.statuses or steps.patch):
                 return
         raise AssertionError(f"it never comes to rest: {steps}")
 
@@ -452,6 +454,11 @@ def test_a_scale_out_that_is_not_done_in_time_is_taken_back() -> None:
     scene.now += timedelta(seconds=299)
     assert scene.decide().again_seconds == 1 and not scene.decide().statuses
     scene.now += timedelta(seconds=1)
+    scene.settle()
+    assert scene.status()["phase"] == "ScaleFailed" and "not done within 300 s" in scene.said() and scene.replicas == 2
+    scene = Scene(out(2, timeout=300))
+    scene.now += timedelta(seconds=300)
+    scene.patch(scene.decide().take_back or {})  # and killed then
     scene.settle()
     assert scene.status()["phase"] == "ScaleFailed" and "not done within 300 s" in scene.said() and scene.replicas == 2
 
