@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,19 @@ import deeprec_ext.horovod.tensorflow.keras as ours
 from deeprec_ext import autoload
 
 
+def taken_out() -> dict[str, Any]:
+    """What is called so already: pytest calls this directory so."""
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "horovod"}
+
+
 @pytest.fixture
 def in_a_job() -> Iterator[None]:
-    finder = autoload.OurHorovod()
+    finder, kept = autoload.OurHorovod(), taken_out()
     sys.meta_path.insert(0, finder)
     yield
     sys.meta_path.remove(finder)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
-        del sys.modules[name]
+    taken_out()
+    sys.modules.update(kept)
 
 
 def test_horovod_by_its_own_name_is_ours(in_a_job: None) -> None:
