@@ -21,6 +21,8 @@ EVERYWHERE = '{{- if eq .Values.scope "cluster" }}\n'
 CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
 HISTORY = "{{- if .Values.history }}\n"
+ET = "{{- if .Values.et }}\n"
+ET_KINDS = '{{- if eq .Values.et "with-kinds" }}\n'
 SQLITE = '{{- if eq .Values.history "sqlite" }}\n'
 POSTGRESQL = '{{- if eq .Values.history "postgresql" }}\n'
 END = "{{- end }}\n"
@@ -39,6 +41,9 @@ SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "webhook.yaml": ("overlays/beside-kubeflow/webhook.yaml", (BESIDE,)),
     "history.yaml": ("components/history/history.yaml", (HISTORY,)),
     "history-role.yaml": ("components/history/role.yaml", (HISTORY,)),
+    "et-kinds.yaml": ("et/crds.yaml", (ET_KINDS,)),
+    "et-cluster-role.yaml": ("components/et/cluster-role.yaml", (EVERYWHERE, ET)),
+    "et-namespace-role.yaml": ("components/et-one-namespace/role.yaml", (CONFINED, ET)),
     "service-monitor.yaml": ("components/service-monitor/service-monitor.yaml", (MONITOR,)),
 }
 """Template → its source, and what it depends on as a whole."""
@@ -50,6 +55,7 @@ ROLES = {
         "deeprec-ext-controller",
         "deeprec-ext-controller",
     ),
+    "components/et-one-namespace/role.yaml": ("components/et/cluster-role.yaml", "deeprec-ext-et", "deeprec-ext-et"),
 }
 """A Role → the ClusterRole with the same rights, and what both are called."""
 
@@ -82,7 +88,7 @@ EDITS = {
             f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --namespace\n'
             f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
             f"{HISTORY}        - --history\n"
-            f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}",
+            f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}{ET}        - --et\n{END}",
         ),
         (
             "          containerPort: 8080\n          protocol: TCP\n",

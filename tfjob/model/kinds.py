@@ -43,3 +43,8 @@ ROLES = Resource("roles", group="rbac.authorization.k8s.io")
 ROLE_BINDINGS = Resource("rolebindings", group="rbac.authorization.k8s.io")
 LEASES = Resource("leases", group="coordination.k8s.io")
 TFJOBS = Resource("tfjobs", group="kubeflow.org")
+
+TRAINING_JOBS = Resource("trainingjobs", "v1alpha1", "kai.alibabacloud.com")
+SCALE_OUTS = Resource("scaleouts", "v1alpha1", "kai.alibabacloud.com")
+SCALE_INS = Resource("scaleins", "v1alpha1", "kai.alibabacloud.com")
+"""Of the ET operator."""

@@ -75,12 +75,15 @@ class Controller:
         self.listed = asyncio.Event()
         """All jobs that there are have been seen."""
 
+        self.also: list[Callable[[Key], None]] = []
+        """Told of each job that has come, changed or gone, and of each change of what it owns."""
+
         self._informers = {
-            resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
+            resource: Informer(api, resource, labels, namespace, _job_of, self._changed)
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
         }
         self._writes = asyncio.Semaphore(WRITES)
-        self._recorder = EventRecorder(api, self._writes)
+        self.recorder = EventRecorder(api, self._writes)
 
     # ------------------------------------------------------------------------------------------------ what is there
 
@@ -89,11 +92,22 @@ class Controller:
         known = self.jobs.get(key)
         if known is None or not _older(found, known):
             self.jobs[key] = found
-        self.queue.add(key)
+        self._changed(key)
 
     def forget(self, key: Key) -> None:
         """It has been deleted; what it owned goes by its owner reference."""
         self.jobs.pop(key, None)
+        for tell in self.also:
+            tell(key)
+
+    def _changed(self, key: Key) -> None:
+        self.queue.add(key)
+        for tell in self.also:
+            tell(key)
+
+    def pods_of(self, key: Key) -> tuple[Manifest, ...]:
+        """Those that are seen, by name."""
+        return self._informers[PODS].of(key)
 
     @property
     def synced(self) -> bool:
@@ -172,9 +186,9 @@ class Controller:
         try:
             job = await self._write(key, job, actions, done)
         finally:
-            await self._recorder.done(job, done)
+            await self.recorder.done(job, done)
         for event in actions.events:
-            await self._recorder.state(job, event)
+            await self.recorder.state(job, event)
             self.job_counts.told(job, event)
         if actions.delete_job:
             await self._delete_job(key, job)
@@ -183,11 +197,11 @@ class Controller:
         try:
             deleted = await self._api.delete(TFJOBS, *key, uid=job["metadata"].get("uid", ""))
         except ApiError as error:
-            await self._recorder.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
+            await self.recorder.state(job, Event("Warning", "FailedDeleteJob", f"Error deleting: {error}"))
             raise
         if deleted:
             self.job_counts.deleted(job)
-            await self._recorder.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
+            await self.recorder.done(job, [Event("Normal", "SuccessfulDeleteJob", f"Deleted job: {key[1]}")])
 
     async def _write(self, key: Key, job: Manifest, actions: Actions, done: list[Event]) -> Manifest:
         """Everything but Events; the job as it is then. What was made is noted in `done`."""
@@ -213,7 +227,7 @@ class Controller:
             if actions.aimaster is not None:
                 await self._ensure_aimaster(key, job, actions.aimaster)
         except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
-            await self._recorder.state(job, Event("Warning", "Forbidden", str(error)))
+            await self.recorder.state(job, Event("Warning", "Forbidden", str(error)))
             raise
         return job
 
@@ -222,6 +236,8 @@ class Controller:
         known = self.jobs.get(key)
         if known is not None and not _older(job, known):
             self.jobs[key] = job
+        for tell in self.also:
+            tell(key)
         return job
 
     async def _create(
@@ -250,7 +266,7 @@ class Controller:
             _count(self.counts.created, "Create", resource, made, done)
             if job is not None and resource in TOLD:
                 for event in sorted(refused, key=lambda one: one.message)[:REFUSED_TOLD]:
-                    await self._recorder.state(job, event)
+                    await self.recorder.state(job, event)
 
     async def _ensure_aimaster(self, key: Key, job: Manifest, options: Elastic) -> None:
         """Raises ApiError, UsageError; told as of any pod of the job."""
@@ -258,7 +274,7 @@ class Controller:
             await self._make_aimaster(job, options, self._informers[PODS].of(key))
         except (ApiError, UsageError) as error:
             if not isinstance(error, ConflictError):
-                await self._recorder.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
+                await self.recorder.state(job, _refused(TOLD[PODS], names.aimaster_name(key[1]), error))
             raise
 
     async def _delete(

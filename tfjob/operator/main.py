@@ -10,21 +10,24 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.errors import UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob.api.client import Api, ApiError, NotFoundError
+from tfjob.api.client import Api
+from tfjob.api.known import kind_is_known
 from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.controller import Controller
+from tfjob.operator.et.taking import Taking
 from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
+from tfjob.operator.running import together
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
 from tfjob.pods.aimaster import Options as AIMasterOptions
@@ -54,6 +57,7 @@ class OperatorOptions:
     leader_election: bool = True
     webhook_port: int | None = None  # beside Kubeflow's operator; None: there is none, and jobs are run here
     webhook_url: str = ""
+    et: bool = False  # the kinds of the ET operator as well
 
 
 async def run(options: OperatorOptions) -> int:
@@ -76,10 +80,14 @@ async def run(options: OperatorOptions) -> int:
             )
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
+        taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None
+        acting = [controller.act, *([taking.act] if taking is not None else [])]
         tasks = {
             "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
-            "the lease is lost": _lead(controller, leader if options.leader_election else None),
+            "the lease is lost": _lead(controller, acting, leader if options.leader_election else None),
         }
+        if taking is not None:
+            tasks["the ET operator's kinds cannot be watched"] = taking.watch()
         if history is not None:
             tasks["the history has no certificates"] = history.keep()
         if webhook is not None:
@@ -123,17 +131,20 @@ async def _with_image(api: Api, options: AIMasterOptions) -> AIMasterOptions:
 
 
 async def _watch(api: Api, controller: Controller, namespace: str | None) -> None:
-    await _kind_is_known(api, namespace)
+    hint = "this cluster does not know TFJobs: apply tfjob/manifests/crd; waiting for it"
+    await kind_is_known(api, TFJOBS, namespace, hint, KIND_SECONDS)
     await controller.watch()
 
 
-async def _lead(controller: Controller, leader: Leader | None) -> None:
+async def _lead(
+    controller: Controller, act: Sequence[Callable[[], Awaitable[None]]], leader: Leader | None
+) -> None:  # fmt: skip
     await controller.listed.wait()
     if leader is None:
-        await controller.act()
+        await together(one() for one in act)
         return
     await leader.wait()
-    acting: asyncio.Task[None] = asyncio.ensure_future(controller.act())
+    acting: asyncio.Task[None] = asyncio.ensure_future(together(one() for one in act))
     try:
         lost = asyncio.ensure_future(leader.lost())
         await asyncio.wait([acting, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -142,22 +153,6 @@ async def _lead(controller: Controller, leader: Leader | None) -> None:
         acting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await acting
-
-
-async def _kind_is_known(api: Api, namespace: str | None) -> None:
-    """Waits until somebody has installed it."""
-    told = False
-    while True:
-        try:
-            await api.request("GET", TFJOBS.path(namespace), query={"limit": "1"})
-            return
-        except NotFoundError:
-            if not told:
-                log.warning("this cluster does not know TFJobs: apply tfjob/manifests/crd; waiting for it")
-            told = True
-        except (ApiError, UnreachableError) as error:
-            log.warning("%s; trying again", error)
-        await asyncio.sleep(KIND_SECONDS)
 
 
 def start(options: OperatorOptions) -> int:
