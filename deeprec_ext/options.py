@@ -422,6 +422,8 @@ OTHERS = (
     Option("package", "inject", "inject: an init container brings the package into the user's image; image: the image has it",
            ("inject", "image"), annotation=True),
     Option("state_volume", "", "a claim for the AIMaster's files", annotation=True),
+    Option("weight", 1.0, "where jobs share a cluster: its share among those of its priority", annotation=True),
+    Option("queue", "", "where jobs share a cluster: whose quota counts for it (default: its namespace's)", annotation=True),
     Option("spot", "", "key=value: the label (or taint) of spot nodes, for which templates ask", annotation=True),
     Option("reachable_from", "", "namespaces whose pods reach the page and what containers serve", annotation=True),
 )

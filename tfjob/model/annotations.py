@@ -49,6 +49,7 @@ CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0
 TEXT_MAX = 1024
 """Characters of one annotation of ours."""
 
+_QUEUE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -83,6 +84,12 @@ class Elastic(Sizes):
     state_volume: str = ""
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
+
+    weight: float = 1.0
+    """Its share among jobs of one priority, where the cluster has an arbiter."""
+
+    queue: str = ""
+    """Whose quota counts for it there; empty: the namespace's."""
 
     spot: tuple[str, str] | None = None
     """Key and value of the label of spot nodes."""
@@ -156,7 +163,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         settings=(*_settings(given).items(), *_backup(given).items()),
         hold=given.boolean("hold"), history=given.boolean("history"),
         layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
-        state_volume=claim, reachable_from=_reachable_from(given), spot=_spot(given),
+        state_volume=claim, reachable_from=_reachable_from(given), weight=_weight(given), queue=_queue(given),
+        spot=_spot(given),
     )  # fmt: skip
     return found, given.warnings()
 
@@ -287,6 +295,20 @@ def _reachable_from(given: _Given) -> tuple[str, ...]:
     return words
 
 
+def _weight(given: _Given) -> float:
+    found = given.said_number("weight", 1.0)
+    if not found:
+        raise given.error("weight", "must be more than 0; a job that is to have nothing is suspended")
+    return found
+
+
+def _queue(given: _Given) -> str:
+    queue = given.text("queue")
+    if queue and not _QUEUE.fullmatch(queue):
+        raise given.error("queue", "must be the name of a queue: lower case letters, digits, '-' and '.'")
+    return queue
+
+
 def _spot(given: _Given) -> tuple[str, str] | None:
     key, equals, value = given.text("spot").partition("=")
     if not given.text("spot"):
@@ -383,6 +405,11 @@ class _Given:
         if not 0 <= found <= most:  # not a number is no amount either
             raise self.error(row.key, f"must be {in_words} or less")
         return found
+
+    def said_number(self, key: str, default: float) -> float:
+        (row,) = (row for row in all_rows() if row.annotation and row.key == key)
+        found = self.value(row)
+        return default if found is None else float(found)
 
     def boolean(self, key: str) -> bool:
         found = {"": False, "true": True, "false": False}.get(self.text(key).lower())
