@@ -316,7 +316,7 @@ class Round:
             and not one.lacks and (one.priority < priority or not one.silent)
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
-        lower = [one for one in may if one.priority < priority] if stops else []
+        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
 
         def ask(stopped: list[Party]) -> bool:

@@ -13,11 +13,19 @@ from typing import IO
 from deeprec_ext.arbiter.deciding import decide
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision
 from deeprec_ext.arbiter.record import Record
+from deeprec_ext.arbiter.rules import Rules
 from deeprec_ext.launch.pool.places import PoolDirectory, put
 from deeprec_ext.launch.pool.seen import Seen, look, observed
 from deeprec_ext.launch.pool.stepping import stepped
 
 log = logging.getLogger(__name__)
+
+RULES = Rules(stops=False, settle_seconds=10.0)
+"""Processes of one machine come and go within seconds, and cores that nobody has are lost meanwhile."""
+
+
+def decide_pool(cluster: Cluster) -> Decision:
+    return decide(cluster, RULES)
 
 
 class Leader:
@@ -27,7 +35,7 @@ class Leader:
         self,
         directory: PoolDirectory,
         *,
-        decide: Callable[[Cluster], Decision] = decide,
+        decide: Callable[[Cluster], Decision] = decide_pool,
         look: Callable[[PoolDirectory, float], Seen] = look,
     ) -> None:
         self._directory, self._decide, self._look = directory, decide, look
