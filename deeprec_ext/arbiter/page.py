@@ -124,15 +124,22 @@ def _told(changes: Sequence[tuple[float, Allowance | None, Allowance]], began: f
     if not changes:
         return Text("No job was allowed anything.")
     rows = [
-        [offset(time - began), short(now.job), f"{_size(before)} → {_size(now)}" if before else _size(now), shorten(now.why, WHY_MAX)]
+        [
+            offset(time - began),
+            short(now.job),
+            f"{_size(before)} → " * bool(before) + _size(now),
+            shorten(now.why, WHY_MAX),
+        ]
         for time, before, now in reversed(changes[-CHANGES_MAX:])
-    ]  # fmt: skip
+    ]
     left = len(changes) - len(rows)
     note = f"{left} earlier ones are not shown." if left > 0 else ""
     return Table(("at", "job", "may have", "why"), rows, frozenset({0}), note)
 
 
-def _size(one: Allowance) -> str:
+def _size(one: Allowance | None) -> str:
+    if one is None:
+        return ""
     if not one.runs:
         return "waits"
     return f"{one.ps} PS, {counted(one.workers, 'worker')}" if one.ps else counted(one.workers, "worker")

@@ -56,6 +56,8 @@ class Leader:
         for entry in seen.dead:
             log.info("the launcher of %s (pid %d) is gone; it leaves the pool %s", entry.job, entry.pid, directory.name)
             directory.remove(entry.job)
+        if seen.size is None:  # what nobody knows is not shared
+            return True
         cluster = observed(seen, now)
         decision = self._decide(cluster)
         for one in stepped(cluster, decision, seen.given):

@@ -88,6 +88,7 @@ class Membership:
         self._leader = leader or Leader(directory)
         self._lock = threading.Lock()
         self._written: Entry | None = None
+        self._size: PoolSize | None = None
         self._allowance: Allowance | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -101,7 +102,7 @@ class Membership:
         with self._alone(), self._usable():
             now = self._now()
             seen = look(self.directory, now)
-            size = share(self.directory, self._entry, seen, cores)
+            size = self._size = share(self.directory, self._entry, seen, cores)
             if size != seen.size:
                 put(self.directory.size, asdict(size))
             self.directory.remove(self._entry.job)  # of a launcher that died here
@@ -109,9 +110,7 @@ class Membership:
         return size
 
     def begin(self) -> None:
-        self._thread = threading.Thread(
-            target=self._run, name="pool", daemon=True
-        )  # a disk that hangs keeps no process
+        self._thread = threading.Thread(target=self._run, name="pool", daemon=True)  # a disk that hangs keeps nobody
         self._thread.start()
 
     def leave(self) -> None:
@@ -155,8 +154,14 @@ class Membership:
         with self._lock:
             entry = self._entry
         before = self._written
-        if before is None or now - before.time >= HEARTBEAT_SECONDS or entry != replace(before, time=entry.time):
+        if (
+            before is None
+            or now - before.time >= HEARTBEAT_SECONDS
+            or entry != replace(before, time=entry.time, heard=entry.heard)
+        ):
             self._write(replace(entry, time=now))
+        if self._size is not None and not self.directory.size.exists():  # somebody has removed it
+            put(self.directory.size, asdict(self._size))
         self._leader.turn(now)
         found = read(Allowance, self.directory.allowance(entry.job))
         with self._lock:

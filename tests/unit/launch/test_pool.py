@@ -17,7 +17,7 @@ from deeprec_ext.arbiter.observed import Allowance, Bid, Cluster, Count, Decisio
 from deeprec_ext.errors import NoRoomError, UsageError
 from deeprec_ext.gazer.proctable import started
 from deeprec_ext.launch.limits import resolve_limits
-from deeprec_ext.launch.pool.entry import Asked, Entry, alive, entry_of, needed, present, size_here
+from deeprec_ext.launch.pool.entry import Asked, Entry, PoolSize, alive, entry_of, needed, present, size_here
 from deeprec_ext.launch.pool.leading import Leader
 from deeprec_ext.launch.pool.membership import Membership, room
 from deeprec_ext.launch.pool.places import (
@@ -364,6 +364,7 @@ def test_a_pool_whose_directory_was_removed_is_made_again(pool: PoolDirectory) -
     assert member.allowance is not None and int(pool.lock.read_text()) == os.getpid(), (
         "the lock is that of the new file"
     )
+    assert look(pool, clock()).size == PoolSize(10.0, size_here().memory_bytes)
     member.leave()
 
 

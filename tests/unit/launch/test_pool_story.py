@@ -1,4 +1,4 @@
-"""Jobs in one pool from their coming to their end, decided by the arbiter itself. Time is told, and an AIMaster is a few lines."""
+"""Jobs in one pool from their coming to their end, decided by the arbiter itself. Time is told; an AIMaster is a few lines."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ class Job:
         self.member.tell(there, 0.2)
         size = Count(self.ps, self.workers)
         worth = tuple(Worth(1, count, 10.0 * (1 + count)) for count in range(5))
-        bid = Bid(self.clock(), size, Count(1, self.wanted), worth, left=1e6, change_seconds=3.0, pause_seconds=0.1, training=True,
-                  busy=self._going is not None)  # fmt: skip
+        bid = Bid(
+            self.clock(), size, Count(1, self.wanted), worth, left=1e6, change_seconds=3.0, pause_seconds=0.1, training=True,
+            busy=self._going is not None,
+        )  # fmt: skip
         put(self.pool.bid(self.name), dataclasses.asdict(bid))
 
 
