@@ -28,7 +28,7 @@ from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, ELSEWHERE, OTHER, PS, WORKER, Curves, Party, Seating
 
-ROUNDS = 5
+ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
 TRIES = 4
 """Of sharing, each without those to whom the one before was not worth its cost."""
@@ -47,18 +47,17 @@ Given = tuple[int, float, float, int, int, Size, Party]
 
 def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
     """One allowance for each job. Never raises, whatever was observed."""
-    before = cluster
-    used = 0.0
-    curves: Curves = {}
+    before, curves = cluster, Curves()
     for _ in range(ROUNDS):
         found = Round(cluster, rules, curves)
-        allowances = found.decided()
-        used = found.used_share()
+        allowances, used = found.decided(), found.used_share()
         if all(map(same, allowances, (job.allowance for job in cluster.jobs))):
             break
-        jobs = tuple(dataclasses.replace(job, allowance=allowance) for job, allowance in zip(cluster.jobs, allowances))
-        cluster = dataclasses.replace(cluster, jobs=jobs)
-    given = tuple(map(_lasting, cluster.jobs, before.jobs))
+        pairs = zip(cluster.jobs, allowances)
+        cluster = dataclasses.replace(
+            cluster, jobs=tuple(dataclasses.replace(job, allowance=given) for job, given in pairs)
+        )
+    given = tuple(map(_lasting, allowances, before.jobs))
     changed = tuple(job.name for job, now in zip(before.jobs, given) if job.allowance != now)
     return Decision(cluster.time, given, changed, used)
 
@@ -69,12 +68,11 @@ def same(one: Allowance, other: Allowance | None) -> bool:
     )  # fmt: skip
 
 
-def _lasting(now: Job, before: Job) -> Allowance:
+def _lasting(now: Allowance, before: Job) -> Allowance:
     """The one before, where it came back to that."""
-    assert now.allowance is not None
-    if before.allowance is not None and same_size(now.allowance, before.allowance):
-        return dataclasses.replace(before.allowance, job=now.name, why=now.allowance.why)
-    return now.allowance
+    if before.allowance is not None and same_size(now, before.allowance):
+        return dataclasses.replace(before.allowance, job=now.job, why=now.why)
+    return now
 
 
 def same_size(one: Allowance, other: Allowance) -> bool:
@@ -200,7 +198,7 @@ class Round:
         """Who waits, by priority; of equals jobs that run and lack something, jobs that wait, pods of others."""
         claims: list[tuple[tuple[int, int, float, str, int], Party | Waiting]] = []
         for party in self.parties:
-            if not party.runs or party.lacks:
+            if not self._waits_again(party) if not party.runs else party.lacks:
                 claims.append(((-party.priority, 0 if party.runs else 1, *party.order[1:]), party))
         pods = sorted(self.cluster.waiting, key=lambda one: (-_priority(one), finite(one.since), one.name))[
             :WAITING_MAX
@@ -213,6 +211,11 @@ class Round:
                 self._job_claims(claim)
             elif _priority(claim) > lowest:
                 self._pod_claims(claim)
+
+    def _waits_again(self, party: Party) -> bool:
+        """It was stopped just now: or it might start and stop in turn, where its pods fit in one order and not in another."""
+        given = party.job.allowance
+        return given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
@@ -627,7 +630,8 @@ class Round:
                 size = max(party.size[0], party.least[0]), max(party.size[1], party.least[1])
             else:
                 size = (0, 0)
-            allowance = Allowance(job.name, party.runs, *size, self.cluster.time, "")
+            began = self.cluster.time if party.runs or before is not None else party.arrived
+            allowance = Allowance(job.name, party.runs, *size, began, "")
             if before is not None and same_size(allowance, before):
                 allowance = dataclasses.replace(allowance, since=before.since)
                 why = before.why if party.runs and not party.lacks else ""

@@ -21,6 +21,8 @@ class Rules:
     settle_seconds: float = 60.0
     """After its last change a job is left alone, but for priorities, minimums and lost room: a change takes some ten seconds,
     and what it brought is known half a minute later."""
+    again_seconds: float = 15.0
+    """That a job which was stopped waits at least before it starts again."""
     horizon_seconds: float = 900.0
     """How far ahead a gain counts, at most the time that the job has left: jobs come and end every some minutes."""
     change_seconds: float = 5.0
