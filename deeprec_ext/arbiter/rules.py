@@ -16,8 +16,8 @@ class Rules:
     """A job that waits takes room for its least also from what jobs of higher priority have beyond theirs (deadlines kept), so
     that everybody trains. False: from jobs of its own priority and lower ones only."""
     stops: bool = True
-    """For the least of a job that waits whole jobs of lower priorities are stopped. False: who runs keeps its least (a machine's
-    pool, where nothing brings a stopped job back)."""
+    """For the least of a job that waits whole jobs of lower priorities are stopped. False: who runs keeps its least (in a
+    pool of one machine, where nothing brings a stopped job back)."""
     settle_seconds: float = 60.0
     """After its last change a job is left alone, but for priorities, minimums and lost room: a change takes some ten seconds,
     and what it brought is known half a minute later."""

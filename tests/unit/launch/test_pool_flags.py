@@ -6,6 +6,9 @@ import argparse
 import dataclasses
 import io
 import json
+import os
+import signal
+import threading
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -134,3 +137,17 @@ def test_who_waits_too_long_gives_up_with_a_code_of_its_own_and_leaves_nothing(t
     assert "waits for room in the pool ads: " in err and "2.0 cores" in err
     assert not (tmp_path / "a").exists()
     assert [one.job for one in look(pool, time.time()).entries] == ["/other"], "it has left"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_waiting_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    pool = taken(4.0, 2)
+    entry = json.loads(pool.job("/other").read_text())
+    put(pool.job("/other"), {**entry, "least": {"ps": 1, "workers": 2}})
+    threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
+    words = ("run", "--pool", "ads", "--max-wait", "60s", "--json", "--workdir", str(tmp_path / "run"), *SCRIPT)
+    code, out, err = command(*words)
+    assert code == 130 and "stopped while it waited for room in the pool ads; nothing was started" in err
+    assert "stopped while it waited" in json.loads(out)["error"]
+    assert not (tmp_path / "run").exists()
+    assert [one.job for one in look(pool, time.time()).entries] == ["/other"]
