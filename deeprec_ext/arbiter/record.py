@@ -1,6 +1,0 @@
-class Record:
-    def __init__(self, path):
-        self.path = path
-
-    def add(self, cluster, decision):
-        pass
