@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.arbiter.observed import Bid, Count
@@ -67,6 +67,8 @@ class Curve:
             line[0].append(workers)
             line[1].append(math.log(speed))
         self._numbers = sorted(self._lines)
+        self._values: dict[Size, float] = {}
+        self._ups: dict[Size, Step | None] = {}
         self._whole = whole
         found = {
             size: math.log(speed) for size, speed in speeds.items()
@@ -83,6 +85,12 @@ class Curve:
     def value(self, size: Size) -> float:
         """The logarithm of its throughput. Between known numbers of workers by a straight line, of as many PS or of the next
         fewer that are known."""
+        known = self._values.get(size)
+        if known is None:
+            known = self._values[size] = self._value(size)
+        return known
+
+    def _value(self, size: Size) -> float:
         ps, workers = size
         at = max(0, bisect_right(self._numbers, ps) - 1)
         counts, values = self._lines[self._numbers[at]]
@@ -100,8 +108,15 @@ class Curve:
     def speed(self, size: Size) -> float:
         return math.exp(self.value(size))
 
-    def up(self, size: Size, blocked: Iterable[Size] = ()) -> Step | None:
+    def up(self, size: Size, blocked: Sequence[Size] = ()) -> Step | None:
         """Towards the largest gain per cost. `blocked`: sizes that have no room, nor has what is larger in both."""
+        if not blocked:
+            if size not in self._ups:
+                self._ups[size] = self._up(size, blocked)
+            return self._ups[size]
+        return self._up(size, blocked)
+
+    def _up(self, size: Size, blocked: Sequence[Size]) -> Step | None:
         ps, workers = size
         value, cost = self.value(size), self.cost(size)
         corner, best = size, 0.0
@@ -117,7 +132,7 @@ class Curve:
             return None
         return self._towards(size, corner, best, value)
 
-    def _smaller(self, size: Size, blocked: Iterable[Size]) -> Step | None:
+    def _smaller(self, size: Size, blocked: Sequence[Size]) -> Step | None:
         """One worker more where all known sizes are too large for what is left."""
         one = size[0], size[1] + 1
         if one[1] > self.top[1] or any(one[0] >= no[0] and one[1] >= no[1] for no in blocked):
@@ -195,14 +210,14 @@ def believed(bid: Bid | None) -> dict[Size, float]:
     """The bid's throughput by size: positive numbers, none that grows much faster than the processes that make it."""
     found: dict[Size, float] = {}
     for one in bid.worth[:SIZES_MAX] if bid is not None else ():
-        speed = one.examples_per_second
-        if isinstance(speed, (int, float)) and 1e-12 < speed < 1e15 and one.ps >= 0 and one.workers >= 0:
-            found[size_of(Count(one.ps, one.workers))] = float(speed)
+        if 1e-12 < one.examples_per_second < 1e15 and 0 <= one.ps <= PODS_MAX and 0 <= one.workers <= PODS_MAX:
+            found[one.ps, one.workers] = one.examples_per_second
     if not found:
         return found
-    smallest = min(found, key=lambda size: (sum(size), size))
+    smallest = min((ps + workers, ps, workers) for ps, workers in found)[1:]
     base = found[smallest]
-    for size in found:
-        growth = max((size[1] + 1) / (smallest[1] + 1), (size[0] + 1) / (smallest[0] + 1))
-        found[size] = min(found[size], base * SLACK * max(1.0, growth))
+    for (ps, workers), speed in found.items():
+        most = base * SLACK * max(1.0, (workers + 1) / (smallest[1] + 1), (ps + 1) / (smallest[0] + 1))
+        if speed > most:
+            found[ps, workers] = most
     return found

@@ -26,7 +26,18 @@ from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import CHIEF, ELSEWHERE, OTHER, PS, WORKER, Curves, Party, Seating
+from deeprec_ext.arbiter.seating import (
+    CHIEF,
+    ELSEWHERE,
+    OTHER,
+    PS,
+    WORKER,
+    Curves,
+    Party,
+    Seating,
+    Shortage,
+    runs_before,
+)
 
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
@@ -47,19 +58,41 @@ Given = tuple[int, float, float, int, int, Size, Party]
 
 def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
     """One allowance for each job. Never raises, whatever was observed."""
-    before, curves = cluster, Curves()
+    if not math.isfinite(cluster.time):
+        cluster = dataclasses.replace(cluster, time=0.0)
+    curves, barred = Curves(), frozenset[int]()
+    for _ in range(TRIES):
+        allowances, used, turned = _rounds(cluster, rules, curves, barred)
+        if not turned:
+            break
+        barred |= turned
+    given = tuple(map(_lasting, allowances, cluster.jobs))
+    changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
+    return Decision(cluster.time, given, changed, used)
+
+
+def _rounds(
+    cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]
+) -> tuple[list[Allowance], float, frozenset[int]]:
+    """Decided until nothing changes: (allowances, share of the cores used, who started and was stopped again at once).
+
+    Pods of those have room together in one order, and not in the order in which they are placed anew: they wait, or others
+    would give back room for nothing.
+    """
+    before = cluster
+    ran: set[int] = set()
     for _ in range(ROUNDS):
-        found = Round(cluster, rules, curves)
+        found = Round(cluster, rules, curves, barred)
         allowances, used = found.decided(), found.used_share()
+        ran |= {at for at, one in enumerate(allowances) if one.runs}
         if all(map(same, allowances, (job.allowance for job in cluster.jobs))):
             break
         pairs = zip(cluster.jobs, allowances)
         cluster = dataclasses.replace(
             cluster, jobs=tuple(dataclasses.replace(job, allowance=given) for job, given in pairs)
         )
-    given = tuple(map(_lasting, allowances, before.jobs))
-    changed = tuple(job.name for job, now in zip(before.jobs, given) if job.allowance != now)
-    return Decision(cluster.time, given, changed, used)
+    waited = {at for at, job in enumerate(before.jobs) if not runs_before(job)}
+    return allowances, used, frozenset(at for at in ran & waited if not allowances[at].runs)
 
 
 def same(one: Allowance, other: Allowance | None) -> bool:
@@ -70,7 +103,7 @@ def same(one: Allowance, other: Allowance | None) -> bool:
 
 def _lasting(now: Allowance, before: Job) -> Allowance:
     """The one before, where it came back to that."""
-    if before.allowance is not None and same_size(now, before.allowance):
+    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
         return dataclasses.replace(before.allowance, job=now.job, why=now.why)
     return now
 
@@ -104,6 +137,12 @@ class Givers:
         rate = loss / party.costs[role == WORKER]
         return party.priority, rate, -party.arrived, -party.index, next(self._number), party.size, party
 
+    def back(self, parties: Iterable[Party]) -> None:
+        """They have again, or have still, what they gave."""
+        for one in parties:
+            if self._role(one):
+                heapq.heappush(self._heap, self._entry(one))
+
     def give(self) -> Party | None:
         """One pod less of one of them; None: nobody has anything left."""
         while self._heap:
@@ -121,15 +160,16 @@ class Givers:
 class Round:
     """One decision from an observation."""
 
-    def __init__(self, cluster: Cluster, rules: Rules, curves: Curves) -> None:
-        self.cluster, self.rules, self.number = cluster, rules, itertools.count()
+    def __init__(self, cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]) -> None:
+        self.cluster, self.rules, self.number, self.barred = cluster, rules, itertools.count(), barred
         self.seating = Seating(cluster, rules, curves)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
         self.held: list[tuple[int, Shape]] = []
         self.due: Party | None = None  # the first for which room is kept
-        self.hopeless: dict[tuple[object, ...], str] = {}  # claim → the role for which there was no room
+        self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
+        self.short: dict[tuple[object, ...], Shortage | None] = {}
         self.sums: dict[int, list[int]] = {}
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
 
@@ -177,7 +217,7 @@ class Round:
         for party in running:
             for role in party.missing(party.least):
                 if not seating.add(party, role):
-                    party.lacks, party.shortage = True, role
+                    party.lacks = True
         for party in running:
             if not party.lacks and party.present is not None:
                 for role in party.missing(party.present):
@@ -213,9 +253,11 @@ class Round:
                 self._pod_claims(claim)
 
     def _waits_again(self, party: Party) -> bool:
-        """It was stopped just now: or it might start and stop in turn, where its pods fit in one order and not in another."""
+        """It was stopped just now, or it would start and stop in turn."""
         given = party.job.allowance
-        return given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
+        return party.index in self.barred or (
+            given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
+        )
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
@@ -242,7 +284,7 @@ class Round:
                 return
             node = self._ask_for_pod(shape, priority, saying.gave_way(pod))
             if node < 0:
-                self.hopeless[key] = ""
+                self.hopeless.add(key)
                 return
         self.seating.room.take(node, shape)
         self.higher.append((priority, shape[0]))
@@ -269,10 +311,9 @@ class Round:
     def _gang(
         self, party: Party, roles: Sequence[str], *, may_ask: bool, equals: bool = True, stops: bool = True
     ) -> bool:
-        """All these pods more, or nothing; `shortage` of the party says of which role there is no room."""
+        """All these pods more, or nothing."""
         key = (party.priority, party.quota, may_ask, equals, stops, tuple(party.shapes[role] for role in roles))
         if key in self.hopeless:
-            party.shortage = self.hopeless[key]
             return False
         seating, mark = self.seating, self.seating.mark()
         stopped: list[Party] = []
@@ -285,10 +326,9 @@ class Round:
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
                 if queue not in asked or not asked[queue](stopped):
-                    party.shortage = role
                     self._take_back(mark, stopped)
                     if not party.seats[CHIEF]:
-                        self.hopeless[key] = role
+                        self.hopeless.add(key)
                     return False
         self._restore(mark, stopped, saying.gave_to(party.job))
         return True
@@ -386,8 +426,11 @@ class Round:
             if not party.runs:
                 self.seating.leave(party)
 
+    def _signature(self, party: Party) -> tuple[object, ...]:
+        return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
+
     def _never(self, party: Party) -> str | None:
-        key = (party.quota, party.least, *(party.shapes.values()))
+        key = self._signature(party)
         if key not in self.never:
             self.never[key] = self.seating.never(party)
         return self.never[key]
@@ -404,18 +447,20 @@ class Round:
                 party.note = saying.DEADLINE
 
     def _rests(self, party: Party) -> bool:
-        """Nothing is changed in it for gain."""
+        """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
         bid = party.job.bid
         if party.is_free_to_change:
             return False
-        return party.silent or (bid is not None and bid.busy) or party.age < self.rules.settle_seconds
+        if party.silent or (bid is not None and bid.busy):
+            return True
+        return party.age < self.rules.settle_seconds and party.size == party.present
 
     # --------------------------------------------------------------------------------------------------- what is left
 
     def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
-        may = [one for one in may if self._pays(one, self._best(one))]
+        may = [one for one in may if self._pays(one, one.size, self._best(one))]
         for _ in range(TRIES):
             if not may:
                 return
@@ -423,10 +468,12 @@ class Round:
             before = {one.index: one.size for one in below}
             self._climb(may, below)
             grown = [one for one in may if one.size != sizes[one.index]]
-            poor = {one.index for one in grown if not self._pays(one, one.size)}
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and below and grown:
                 gain = sum(self._net(one, sizes[one.index], one.size) for one in grown)
-                pauses = sum(self._pause(one) * one.weight for one in below if one.size != before[one.index])
+                pauses = sum(
+                    self._pause(one, before[one.index]) * one.weight for one in below if one.size != before[one.index]
+                )
                 if gain <= pauses:
                     poor = {one.index for one in grown}
             if not poor:
@@ -443,13 +490,14 @@ class Round:
         return max(party.curve.sizes, key=lambda one: one[1])[0]
 
     def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
+        givers: dict[str | None, Givers] = {}
         for one in may:
             one.blocked = []
         heap = [entry for one in may if (entry := self._entry(one)) is not None]
         heapq.heapify(heap)
         while heap:
             *_, step, party = heapq.heappop(heap)
-            if not self._grow(party, step, below):
+            if not self._grow(party, step, below, givers):
                 size = party.size
                 party.blocked.append((size[0] + step.ps, size[1] + step.workers))
             if (entry := self._entry(party)) is not None:
@@ -466,7 +514,7 @@ class Round:
         """How well off it is: its share of the throughput that it could have, by its weight."""
         return (party.curve.value(party.size) - party.curve.value(party.top)) - math.log(party.weight)
 
-    def _grow(self, party: Party, step: Step, below: Sequence[Party]) -> bool:
+    def _grow(self, party: Party, step: Step, below: Sequence[Party], givers: dict[str | None, Givers]) -> bool:
         size = party.size[0] + step.ps, party.size[1] + step.workers
         roles = party.missing(size)
         if self.seating.add_all(party, roles) is None:
@@ -474,21 +522,27 @@ class Round:
         if not below:
             return False
         mark = self.seating.mark()
-        limited = self.seating.takes_quota(party, roles[0])
-        may = [one for one in below if not one.lacks and (not limited or one.quota == party.quota)]
-        givers = Givers(may, lambda one: one.least, self.seating)
-        while givers.give() is not None:
+        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
+        if queue not in givers:
+            may = [one for one in below if not one.lacks and (queue is None or one.quota == queue)]
+            givers[queue] = Givers(may, lambda one: one.least, self.seating)
+        while givers[queue].give() is not None:
             if self.seating.add_all(party, roles) is None:
-                for one, role in self.seating.dropped(mark):
+                gone = self.seating.dropped(mark)
+                for one, role in gone:
                     self.seating.add(one, role)
-                return True
-        self.seating.undo(mark)
-        return False
+                break
+        else:
+            gone = self.seating.dropped(mark)
+            self.seating.undo(mark)
+        givers[queue].back({one.index: one for one, _ in gone}.values())
+        return party.size == size
 
     # ------------------------------------------------------------------------------------------------ gain and cost
 
-    def _pause(self, party: Party) -> float:
-        if party.is_free_to_change:
+    def _pause(self, party: Party, old: Size) -> float:
+        """Seconds of training that it costs to leave this size; none where it is not the one that it has: it pauses anyway."""
+        if party.is_free_to_change or old != party.present:
             return 0.0
         bid = party.job.bid
         return max(self.rules.pause_seconds, finite(bid.pause_seconds, most=86400.0) if bid is not None else 0.0)
@@ -503,16 +557,14 @@ class Round:
         if party.is_free_to_change:
             return party.weight * gain * party.horizon_seconds
         horizon = party.horizon_seconds - (self._change(party) if gain > 0 else 0.0)
-        return party.weight * (gain * max(0.0, horizon) - self._pause(party))
+        return party.weight * (gain * max(0.0, horizon) - self._pause(party, old))
 
-    def _pays(self, party: Party, size: Size) -> bool:
-        """Whether it is worth its own cost to grow from what it was allowed before."""
-        if party.is_free_to_change or party.present is None:
+    def _pays(self, party: Party, old: Size, new: Size) -> bool:
+        """Whether it is worth its own cost to grow."""
+        if party.is_free_to_change or old != party.present:
             return True
-        gain = party.curve.value(size) - party.curve.value(party.present)
-        if gain <= 0:
-            return True  # back towards what it had
-        return gain >= math.log1p(self.rules.gain_least) and self._net(party, party.present, size) > 0
+        gain = party.curve.value(new) - party.curve.value(old)
+        return gain >= math.log1p(self.rules.gain_least) and self._net(party, old, new) > 0
 
     # ----------------------------------------------------------------------------------------------- between equals
 
@@ -528,7 +580,8 @@ class Round:
             if not moved:
                 self.seating.undo(mark)
                 return
-            poor = {one.index for one in moved if one.size > sizes[one.index] and not self._pays(one, one.size)}
+            grown = [one for one in moved if one.size > sizes[one.index]]
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
             if not poor and sum(self._net(one, sizes[one.index], one.size) for one in moved) > 0:
                 for one in moved:
                     one.note = saying.EVENS if one.size > sizes[one.index] else saying.GAVE_EQUALS
@@ -633,7 +686,8 @@ class Round:
             began = self.cluster.time if party.runs or before is not None else party.arrived
             allowance = Allowance(job.name, party.runs, *size, began, "")
             if before is not None and same_size(allowance, before):
-                allowance = dataclasses.replace(allowance, since=before.since)
+                since = before.since if math.isfinite(before.since) else self.cluster.time
+                allowance = dataclasses.replace(allowance, since=since)
                 why = before.why if party.runs and not party.lacks else ""
             else:
                 why = ""
@@ -644,11 +698,22 @@ class Round:
 
     def _why(self, party: Party, size: Size, places: dict[int, int]) -> str:
         if not party.runs:
-            never = self._never(party)
-            return saying.waits(self.seating, party, places.get(party.index, 0), never, self._with_higher(party))
+            if (never := self._never(party)) is not None:
+                return saying.never(self.seating, party, never)
+            kept = self.due.job if self.due is not None and self.due.order < party.order else None
+            place, higher = places[party.index], self._with_higher(party)
+            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
         if party.lacks:
-            return saying.lacks(self.seating, party)
+            return saying.lacks(self.seating, party, self._shortage(party))
         return saying.runs(party, size)
+
+    def _shortage(self, party: Party) -> Shortage | None:
+        if party.runs:
+            return self.seating.shortage(party)
+        key = self._signature(party)
+        if key not in self.short:
+            self.short[key] = self.seating.shortage(party)
+        return self.short[key]
 
     def _with_higher(self, party: Party) -> float:
         """Cores."""

@@ -4,7 +4,7 @@ taken and given back a thousand times."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.arbiter.observed import Node, Pods, Quota, Resources
 
@@ -29,9 +29,12 @@ class Scale:
         amounts = [one.free for one in nodes] + [one.free for one in quotas] + list(pods)
         self.others = sorted({other.name for one in amounts for other in one.others})
         self.names = ("cpu", "memory", "pods", *self.others)
+        self._pods: dict[Resources, Shape] = {}
 
     def of_pod(self, amount: Resources) -> Shape:
-        return self._shape(amount, 1, math.ceil)
+        if amount not in self._pods:
+            self._pods[amount] = self._shape(amount, 1, math.ceil)
+        return self._pods[amount]
 
     def of_node(self, node: Node) -> Shape:
         return self._shape(node.free, int(finite(node.pods, most=1e6)) or WITHOUT_A_LIMIT, math.floor)
@@ -40,8 +43,7 @@ class Scale:
         free = self._shape(quota.free, 0, math.floor)
         return tuple(value if name in quota.limits else UNLIMITED for name, value in zip(self.names, free))
 
-    def _shape(self, amount: Resources, pods: int, whole: object) -> Shape:
-        rounded = math.ceil if whole is math.ceil else math.floor
+    def _shape(self, amount: Resources, pods: int, rounded: Callable[[float], int]) -> Shape:
         found = [
             rounded(round(1000 * finite(amount.cpu, most=1e9), 3)),
             int(finite(amount.memory_bytes, most=1e18)),

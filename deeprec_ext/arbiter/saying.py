@@ -5,7 +5,7 @@ from __future__ import annotations
 from deeprec_ext.arbiter.curve import Size
 from deeprec_ext.arbiter.observed import Job, Waiting
 from deeprec_ext.arbiter.room import CPU, MEMORY, PODS, UNLIMITED
-from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Party, Seating
+from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Party, Seating, Shortage
 from deeprec_ext.printable import printable
 from deeprec_ext.units import counted, format_bytes
 
@@ -16,7 +16,7 @@ DEADLINE = "to make its deadline"
 EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
 NAME_SHOWN = 80
-ROLES = {CHIEF: "chief", PS: "PS", WORKER: "worker", OTHER: "AIMaster and other pods"}
+ROLES = {CHIEF: "chief", PS: "PS", WORKER: "worker", OTHER: "pod beside them"}
 
 
 def gave_way(pod: Waiting) -> str:
@@ -50,52 +50,45 @@ def runs(party: Party, size: Size) -> str:
     return f"went from {sized(before)} to {now}{reason}"
 
 
-def lacks(seating: Seating, party: Party) -> str:
-    role = party.shortage or WORKER
-    return f"goes on with what it has: no room for a {ROLES[role]} of {_amount(seating, party, role)}"
+def lacks(seating: Seating, party: Party, short: Shortage | None) -> str:
+    if short is None:
+        return "goes on with what it has: some of its least has just lost its room"
+    return f"goes on with what it has: no room for a {ROLES[short.role]} of {_amount(seating, party, short.role)}"
 
 
-def waits(seating: Seating, party: Party, place: int, never: str | None, with_higher: float) -> str:
-    """`waits for 3.0 cores: 2.0 of 16.0 free; first in line`."""
-    need = sum(party.shapes[role][CPU] * count for role, count in _least(party)) / 1000
-    whole = seating.sums[CPU] / 1000
-    if never is not None:
-        return f"never fits: {_never(seating, party, never, need)}"
-    role = party.shortage or CHIEF
-    at = _short(seating, party, role)
-    free = [one[at] for one in seating.room.free]
-    quota = seating.limits.get(party.quota)
-    left = seating.quotas.get(party.quota)
-    if (
-        quota is not None
-        and left is not None
-        and any(
-            sum(party.shapes[one][dim] * count for one, count in _least(party)) > left[dim] for dim in range(len(left))
-        )
-    ):
-        limited = next(
-            dim for dim in range(len(left)) if sum(party.shapes[one][dim] * n for one, n in _least(party)) > left[dim]
-        )
-        wanted = sum(party.shapes[one][limited] * n for one, n in _least(party))
+def waits(
+    seating: Seating, party: Party, short: Shortage | None, place: int, with_higher: float, kept_for: Job | None
+) -> str:
+    """`waits for 3.0 cores: 2.0 of 16.0 cores free; first in line`."""
+    if short is None:
         text = (
-            f"waits for {_of(seating, limited, wanted)} of quota {printable(party.quota)[:NAME_SHOWN]}: "
-            f"{_of(seating, limited, max(0, left[limited]))} of {_of(seating, limited, quota[limited])} free"
+            f"waits: room is kept for {printable(kept_for.name)[:NAME_SHOWN]}"
+            if kept_for is not None
+            else "waits a moment"
         )
+        return f"{text}; {_line(place)}"
+    dims = range(len(short.needs))
+    limited = [at for at in dims if short.needs[at] > short.quota[at]]
+    over = [at for at in dims if short.needs[at] > short.free[at]]
+    if limited:
+        at = limited[0]
+        limit = seating.limits[party.quota][at]
+        text = (
+            f"waits for {_of(seating, at, short.needs[at])} of quota {printable(party.quota)[:NAME_SHOWN]}: "
+            f"{_part(seating, at, max(0, short.quota[at]), limit)} free"
+        )
+    elif over:
+        at = max(over, key=lambda one: (short.needs[one] / max(1, short.free[one]), -one))
+        free = _part(seating, at, short.free[at], seating.sums[at])
+        text = f"waits for {_of(seating, at, short.needs[at])}: {free} free"
     else:
-        wanted = sum(party.shapes[one][at] * n for one, n in _least(party))
-        together = sum(max(0, one) for one in free)
-        if wanted <= together:
-            best = max((max(0, one) for one in free), default=0)
-            text = (
-                f"waits for {_of(seating, at, party.shapes[role][at])} on one node for a {ROLES[role]}: "
-                f"at most {_of(seating, at, best)} free there, {_of(seating, at, together)} together"
-            )
-        else:
-            text = (
-                f"waits for {_of(seating, at, wanted)}: {_of(seating, at, together)} of "
-                f"{_of(seating, at, seating.sums[at])} free"
-            )
-    if with_higher > 0 and whole > 0:
+        shape = party.shapes[short.role]
+        at = next((one for one in dims if shape[one] > short.best[one]), CPU)
+        text = f"waits for {_amount(seating, party, short.role)} on one node for a {ROLES[short.role]}: "
+        text += f"{_part(seating, at, short.free[at], seating.sums[at])} free, "
+        most = f"at most {_of(seating, at, max(0, short.best[at]))} on a node"
+        text += most if shape[at] > short.best[at] else "on no node all of it"
+    if with_higher > 0:
         text += f", {with_higher:.1f} cores with higher priorities"
     return f"{text}; {_line(place)}"
 
@@ -113,20 +106,13 @@ def _line(place: int) -> str:
     return f"behind more than {10 ** (len(str(place)) - 1) * int(str(place)[0]):,} others"
 
 
-def _short(seating: Seating, party: Party, role: str) -> int:
-    """Which resource lacks for a pod of this role: the one of which it needs the largest share of what is free on a node."""
-    shape = party.shapes[role]
-    dims = range(len(shape))
-    wanted = [sum(party.shapes[one][dim] * count for one, count in _least(party)) for dim in dims]
-    together = [sum(max(0, one[dim]) for one in seating.room.free) for dim in dims]
-    over = [dim for dim in dims if wanted[dim] > together[dim]]
-    if over:
-        return max(over, key=lambda dim: (wanted[dim] / max(1, together[dim]), -dim))
-    best = [max((one[dim] for one in seating.room.free), default=0) for dim in dims]
-    return max(dims, key=lambda dim: (shape[dim] / max(1, best[dim]) if dim != PODS or best[dim] < 1 else 0.0, -dim))
+def never(seating: Seating, party: Party, role: str) -> str:
+    """`never fits: its least of 40.0 cores, and all nodes together have 16.0 cores`."""
+    return f"never fits: {_never(seating, party, role)}"
 
 
-def _never(seating: Seating, party: Party, role: str, need: float) -> str:
+def _never(seating: Seating, party: Party, role: str) -> str:
+    need = sum(party.shapes[one][CPU] * count for one, count in _least(party)) / 1000
     if not seating.whole:
         return f"its least of {need:.1f} cores, and there is no node"
     limit = seating.limits.get(party.quota)
@@ -156,6 +142,17 @@ def _amount(seating: Seating, party: Party, role: str) -> str:
     shape = party.shapes[role]
     dims = [dim for dim in range(len(shape)) if shape[dim] and dim != PODS] or [PODS]
     return " and ".join(_of(seating, dim, shape[dim]) for dim in dims[:3])
+
+
+def _part(seating: Seating, dim: int, value: float, whole: float) -> str:
+    """`2.0 of 16.0 cores`."""
+    number, _, unit = _of(seating, dim, whole).partition(" ")
+    part, _, of_part = _of(seating, dim, value).partition(" ")
+    return (
+        f"{part} of {number} {unit}"
+        if of_part.rstrip("s") == unit.rstrip("s")
+        else f"{part} {of_part} of {number} {unit}"
+    )
 
 
 def _of(seating: Seating, dim: int, value: float) -> str:

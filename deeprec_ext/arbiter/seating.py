@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
 from deeprec_ext.arbiter.observed import Cluster, Count, Job
-from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of
+from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, total
 from deeprec_ext.arbiter.rules import Rules
 
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
@@ -27,7 +28,7 @@ class Party:
 
     __slots__ = (
         "age", "allowed", "arrived", "blocked", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
-        "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes", "shortage",
+        "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
         "silent", "started", "top", "weight",
     )  # fmt: skip
 
@@ -56,9 +57,8 @@ class Party:
         given = job.allowance
         self.age = math.inf if given is None else _age(given.since, now)
         self.allowed = None if given is None else (given.runs, size_of(Count(given.ps, given.workers)))
-        self.runs = given.runs if given is not None else bool(job.started or self.homes[CHIEF])
+        self.runs = runs_before(job)
         self.note = ""
-        self.shortage = ""  # the role of which a pod has no room
         self.lacks = False  # of its least there is something without room
         self.blocked: list[Size] = []
         self.quota = job.queue
@@ -118,6 +118,13 @@ class Party:
         return [role for shape, role, count in sorted(lacking, reverse=True) for _ in range(count)]
 
 
+def runs_before(job: Job) -> bool:
+    """Whether it runs, or may: as it was allowed, else as it was found."""
+    if job.allowance is not None:
+        return job.allowance.runs
+    return job.started or any(pod.role == CHIEF for pod in job.placed)
+
+
 def _age(since: float, now: float) -> float:
     return max(0.0, now - finite(since, -math.inf, 1e12))
 
@@ -125,6 +132,17 @@ def _age(since: float, now: float) -> float:
 def _cost(shape: Shape, price: Sequence[float]) -> float:
     """Its largest share of what there is of a resource (dominant share, Ghodsi et al., 2011)."""
     return max(value * each for value, each in zip(shape, price))
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Why the least of a job finds no room."""
+
+    role: str  # of the first pod without room
+    needs: Shape  # of all pods that it lacks
+    free: Shape  # on all nodes together
+    best: Shape  # the most on one node, of each resource by itself, beside the pods that found room
+    quota: Shape  # left of its quota
 
 
 class Seating:
@@ -234,6 +252,22 @@ class Seating:
         """Whether it is the quota that lacks for one more."""
         quota = self.quotas.get(party.quota)
         return quota is not None and any(need > have for need, have in zip(party.shapes[role], quota))
+
+    def shortage(self, party: Party) -> Shortage | None:
+        """Of what it lacks for its least; None: of nothing."""
+        mark = self.mark()
+        needs = total((party.shapes[role] for role in party.missing(party.least)), len(self.scale.names))
+        free = total(([max(0, value) for value in one] for one in self.room.free), len(needs))
+        quota = self.quotas.get(party.quota)
+        left = tuple(quota) if quota is not None else (UNLIMITED,) * len(needs)
+        found = None
+        for role in party.missing(party.least):
+            if not self.add(party, role):
+                best = tuple(max((one[at] for one in self.room.free), default=0) for at in range(len(needs)))
+                found = Shortage(role, tuple(needs), tuple(free), best, left)
+                break
+        self.undo(mark)
+        return found
 
     def never(self, party: Party) -> str | None:
         """The role of its least that would find no room if nobody else were there; None: all would."""

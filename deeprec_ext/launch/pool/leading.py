@@ -67,7 +67,7 @@ class Leader:
             put(directory.decision, dataclasses.asdict(decision))
             self._told = decision.allowances
         if self._record is None:
-            self._record = Record(directory.record)
+            self._record = Record(directory.record, RULES)
         self._record.add(cluster, decision)
         return True
 

@@ -93,6 +93,7 @@ class Membership:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
+        self._left = False
 
     # ------------------------------------------------------------------------------------------- coming and going
 
@@ -119,9 +120,13 @@ class Membership:
         if self._thread is not None:
             self._thread.join(5.0)
             self._thread = None
+        self.directory.remove(self._entry.job)
+        if not self._left:
+            with contextlib.suppress(OSError):
+                self._leader.turn(self._now())  # the others need not find out; and the record has the end
+        self._left = True
         with contextlib.suppress(OSError):
             self._leader.close()
-        self.directory.remove(self._entry.job)
 
     close = leave
 
