@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Resources
+from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
 from deeprec_ext.gazer.report.document import GREY, LAYERS, Block, Document, Layer, Section, Stack, Table, Text
 from deeprec_ext.gazer.report.html import render
 from deeprec_ext.gazer.report.words import moment, number, offset, shorten
@@ -40,7 +40,7 @@ def document(title: str, recorded: Sequence[Recorded], now: float) -> Document:
     times = [cluster.time for cluster, _ in recorded]
     end = max(now, times[-1])
     lengths = [after - before for before, after in zip(times, [*times[1:], end])]
-    held = [{job.name: cores_of(job) for job in cluster.jobs} for cluster, _ in recorded]
+    held = [_cores(cluster, decision) for cluster, decision in recorded]
     sums: dict[str, float] = {}
     for cores, length in zip(held, lengths):
         for name, count in cores.items():
@@ -49,7 +49,7 @@ def document(title: str, recorded: Sequence[Recorded], now: float) -> Document:
     all_, used = sum(one * length for one, length in zip(there, lengths)), sum(sums.values())
     blocks: list[Block] = [
         Stack(
-            "cores in use, by job",
+            "cores that jobs may have",
             times,
             _layers(sums, held),
             end,
@@ -63,7 +63,7 @@ def document(title: str, recorded: Sequence[Recorded], now: float) -> Document:
         title, "running",
         f"{counted(len(sums), 'job')} from {moment(times[0])} to {moment(end)}.",
         (
-            ("cores", number(there[-1])), ("in use, of all the time", f"{used / all_:.0%}" if all_ else "–"),
+            ("cores", number(there[-1])), ("given to jobs, of all the time", f"{used / all_:.0%}" if all_ else "–"),
             ("jobs now", str(len(recorded[-1][0].jobs))), ("changes", str(len(changes))),
         ),
         (Section("cores", "Cores", blocks), Section("decisions", "What was decided", [_told(changes, times[0])])),
@@ -145,12 +145,14 @@ def _size(one: Allowance | None) -> str:
     return f"{one.ps} PS, {counted(one.workers, 'worker')}" if one.ps else counted(one.workers, "worker")
 
 
-def cores_of(job: Job) -> float:
-    """That what it has placed requests."""
-    of: dict[str, Resources] = {
-        "chief": job.pods.chief, "ps": job.pods.ps, "worker": job.pods.worker, "other": job.pods.other,
-    }  # fmt: skip
-    return sum(of[one.role].cpu for one in job.placed if one.role in of)
+def _cores(cluster: Cluster, decision: Decision) -> dict[str, float]:
+    """By job, of what it may have."""
+    found = dict.fromkeys((job.name for job in cluster.jobs), 0.0)
+    for job, one in zip(cluster.jobs, decision.allowances):
+        if one.runs:
+            pods = job.pods
+            found[job.name] = pods.chief.cpu + pods.other.cpu + one.ps * pods.ps.cpu + one.workers * pods.worker.cpu
+    return found
 
 
 def short(name: str) -> str:

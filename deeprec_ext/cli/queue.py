@@ -25,7 +25,7 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.pool.entry import PoolSize
 from deeprec_ext.launch.pool.places import PoolDirectory, pools_directory
 from deeprec_ext.launch.pool.seen import Seen, look, observed
-from deeprec_ext.launch.workdir import try_file
+from deeprec_ext.launch.workdir import make_directory
 from deeprec_ext.printable import printable_lines
 from deeprec_ext.units import counted
 from deeprec_ext.wholefiles import write
@@ -172,10 +172,11 @@ def _write_page(chosen: Sequence[PoolDirectory], path: Path) -> int:
     from deeprec_ext.arbiter.page import page
     from deeprec_ext.arbiter.record import recorded
 
-    try_file(path, "--html")
+    make_directory(path.parent, "--html")
     pool, now = chosen[0], time.time()
     lasts = bool(look(pool, now).entries)  # what was decided last holds while there is somebody
-    text = page(f"pool {pool.name}", list(recorded(pool.record)), now if lasts else 0.0)
+    told = [(cluster, decision) for cluster, _, decision in recorded(pool.record)]
+    text = page(f"pool {pool.name}", told, now if lasts else 0.0)
     try:
         write(path, text)
     except OSError as error:

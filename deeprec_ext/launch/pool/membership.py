@@ -35,6 +35,8 @@ TURN_SECONDS = 0.5
 HEARTBEAT_SECONDS = 1.0
 JOIN_SECONDS = 10.0
 """For the others that come at this moment."""
+LEAVE_SECONDS = 5.0
+"""For the thread to end what it does: a turn takes milliseconds."""
 LOOK_SECONDS = 0.1
 QUIET_SECONDS = 1.2
 """For the leader to decide: who has room need not be told that it waited."""
@@ -93,7 +95,6 @@ class Membership:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
-        self._left = False
 
     # ------------------------------------------------------------------------------------------- coming and going
 
@@ -118,15 +119,16 @@ class Membership:
         """Nothing of the job runs any more: the others may have its room. Idempotent."""
         self._over.set()
         if self._thread is not None:
-            self._thread.join(5.0)
+            self._thread.join(LEAVE_SECONDS)
+            if self._thread.is_alive():  # the disk hangs: lock and heartbeat end with this process
+                return
             self._thread = None
         self.directory.remove(self._entry.job)
-        if not self._left:
-            with contextlib.suppress(OSError):
-                self._leader.turn(self._now())  # the others need not find out; and the record has the end
-        self._left = True
         with contextlib.suppress(OSError):
+            if self._written is not None:
+                self._leader.turn(self._now())  # the others have its room at once, and the record its end
             self._leader.close()
+        self._written = None
 
     close = leave
 

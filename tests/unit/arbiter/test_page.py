@@ -47,7 +47,7 @@ def test_each_job_has_an_area_of_the_cores_that_it_had_from_time_to_time() -> No
 def test_use_is_of_all_cores_all_the_time_and_waits_are_told() -> None:
     found = document("pool ads", [at(0.0, a=4), at(10.0, a=1, b=None), at(20.0, a=1, b=1)], 30.0)
     figures = dict(found.figures)
-    assert figures["in use, of all the time"] == "83%", "6, 3 and 6 of 6 cores"
+    assert figures["given to jobs, of all the time"] == "83%", "6, 3 and 6 of 6 cores"
     table = found.sections[0].blocks[1]
     assert isinstance(table, Table)
     assert {row[0]: row[4] for row in table.rows} == {"a": "", "b": "10.0 s"}
@@ -88,4 +88,4 @@ def test_nothing_recorded_is_a_page_too() -> None:
 
 def test_as_markdown_each_job_is_a_line() -> None:
     text = markdown(document("pool ads", [at(0.0, a=3), at(10.0, a=1, b=2)], 20.0))
-    assert "cores in use, by job, of" in text and "- a `" in text and "- b `" in text
+    assert "cores that jobs may have, of" in text and "- a `" in text and "- b `" in text

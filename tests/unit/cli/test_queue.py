@@ -77,7 +77,7 @@ def test_the_page_of_a_pool_is_written_from_its_record(
     path = tmp_path / "pool.html"
     assert "written: " in shown(capsys, "--pool", "ads", "--html", str(path))
     text = path.read_text()
-    assert "cores in use, by job" in text and "deepfm" in text and "rank" in text
+    assert "cores that jobs may have" in text and "deepfm" in text and "rank" in text
     assert main(["queue", "--html", str(tmp_path / "none" / "x" / "pool.html")]) == 0, "the only pool there is"
     assert main(["queue", "--pool", "ads", "--html", str(tmp_path)]) == 2
 

@@ -269,8 +269,10 @@ def test_one_leads_and_the_next_goes_on_when_it_is_gone(pool: PoolDirectory) -> 
     assert second.allowance is not None and second.allowance.runs
     assert int(pool.lock.read_text()) == os.getpid()
     first.leave()
+    assert [job.name for job in decide.seen[-1].jobs] == ["/b"], "who leaves shares out what it had"
+    assert not second._leader.leads
     second.turn()
-    assert len(decide.seen) == 2 and [job.name for job in decide.seen[-1].jobs] == ["/b"]
+    assert second._leader.leads and len(decide.seen) == 3
     second.leave()
     assert list((pool.path / "allowances").iterdir()) == list((pool.path / "jobs").iterdir()) == []
 
