@@ -7,6 +7,7 @@ sizes are told alone, and before anything is measured none.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,10 +16,9 @@ from deeprec_ext.arbiter.observed import WORTH_MAX, Bid, Count, Worth
 from deeprec_ext.autoscaler.observe.observed import Limits, Observed, Size
 from deeprec_ext.autoscaler.outcomes.measured import key_of
 from deeprec_ext.autoscaler.policy import cost, memory
+from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.evidence import Evidence
 from deeprec_ext.autoscaler.policy.limits import fits
-from deeprec_ext.autoscaler.policy.search import Search
-from deeprec_ext.autoscaler.policy.sizing import CERTAIN, EXPLORED_MIN
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 
 NAMED_MAX = 16
@@ -45,15 +45,15 @@ def bid_of(observed: Observed, policy: Policy, *, time: float, wanted: Count, de
     Args:
         observed: within the job's own limits, not the arbiter's.
         time: seconds since the epoch.
-        wanted: that was written, asked for last, or taken by the arbiter; None of it: the present size.
-        decides: the job has an autoscaler: it wants what that would choose alone.
+        wanted: that was written, asked for last, or taken by the arbiter; none of it: the present size.
+        decides: the job has an autoscaler: it wants what that would go to now, and what was taken from it.
     """
     evidence = Evidence(observed, policy)
     rates, limits = _Rates(evidence), observed.limits
-    if decides and rates.model is not None and evidence.rate:
-        wanted = _alone(evidence)
-    wanted = _within(limits, wanted)
     present = Count(observed.size.ps, observed.size.workers)
+    if decides and rates.model is not None:
+        wanted = _alone(observed, policy, present, wanted)
+    wanted = _within(limits, wanted)
     named = [present, wanted, *_ends(limits), *(Count(*key[:2]) for key in reversed(list(evidence.measured)))]
     worth = []
     for count in counts_between(limits, named):
@@ -109,13 +109,17 @@ class _Rates:
         return memory.with_memory_for(evidence, known, size) is not None
 
 
-def _alone(evidence: Evidence) -> Count:
-    """What the autoscaler would go to if nobody else were there; while few sizes were tried, one worker more at least."""
-    best = Search(evidence, hopeful=len(evidence.measured) < CERTAIN).best().size
-    tried = {key[:2] for key in evidence.measured}
-    curious = len(tried) < EXPLORED_MIN and evidence.observed.objective == "fastest" and not evidence.limits.sums
-    workers = max(best.workers, evidence.size.workers + 1) if curious else best.workers
-    return Count(best.ps, workers)
+def _alone(observed: Observed, policy: Policy, present: Count, taken: Count) -> Count:
+    """What the autoscaler would go to if nobody else were there: the next size on its way, for it goes no faster, and more is
+    not to be kept free for it."""
+    decided = decide(dataclasses.replace(observed, busy=False), policy).size
+    ps, workers = (
+        max(one, before) if before > now else one
+        for one, now, before in zip(
+            (decided.ps, decided.workers), dataclasses.astuple(present), dataclasses.astuple(taken)
+        )
+    )
+    return Count(ps, workers)
 
 
 def _cost(evidence: Evidence) -> tuple[float, float]:

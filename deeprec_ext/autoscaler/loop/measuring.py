@@ -65,7 +65,7 @@ class Measuring:
         if not self._windows.all() and (not known.machine or known.machine == self._machine):
             self._windows.remember(one for one in known.windows if one.start + one.seconds <= now)
 
-    def seen(self, *, number: int = 0, foretold: Mapping[int, float] | None = None) -> Observed:
+    def seen(self, *, number: int = 1, foretold: Mapping[int, float] | None = None) -> Observed:
         """Everything, within the limits in force. `foretold`: examples per second, by number of decision."""
         return observe(
             self._job, self._scalings, number=number, windows=self._windows.all(), latest=self._latest,

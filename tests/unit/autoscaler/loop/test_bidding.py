@@ -14,6 +14,7 @@ from deeprec_ext.arbiter.observed import WORTH_MAX, Bid, Count, Worth
 from deeprec_ext.autoscaler.loop.bidding import WAIT_SECONDS, News, bid_of, counts_between
 from deeprec_ext.autoscaler.loop.exchange import TEXT_MAX, bid_text
 from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Progress, Size
+from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import built
 from tests.unit.autoscaler.facts import fact
@@ -105,11 +106,15 @@ def test_sizes_without_memory_for_them_are_worth_nothing() -> None:
 
 
 def test_a_job_with_an_autoscaler_wants_what_that_would_choose_alone() -> None:
-    found = bid(three_sizes(), Count(1, 3), decides=True)
-    assert found.wanted.workers > 3, "it still gains by each worker"
-    assert bid(three_sizes(), Count(1, 3)).wanted == Count(1, 3), "without one it wants what was asked for"
-    alone = bid(seen(Size(1, 0), windows=tuple(windows(Size(1, 0), 500.0, 120.0))), decides=True)
-    assert alone.wanted.workers >= 1, "of one size nothing is known but that another is worth a trial"
+    settled = seen(Size(1, 1), time=900.0, windows=tuple(windows(Size(1, 1), 950.0, 600.0, count=20)))
+    decided = decide(settled, Policy())
+    assert decided.action == "explore" and decided.size.workers == 2
+    assert bid(settled, Count(1, 1), decides=True).wanted == Count(1, 2), "the next size on its way"
+    assert bid(dataclasses.replace(settled, busy=True), Count(1, 1), decides=True).wanted == Count(1, 2)
+    assert bid(settled, Count(2, 6), decides=True).wanted == Count(2, 6), "and what was taken from it"
+    assert bid(settled, Count(1, 1)).wanted == Count(1, 1), "without one it wants what was asked for"
+    held = dataclasses.replace(settled, hold=True)
+    assert bid(held, Count(1, 1), decides=True).wanted == Count(1, 1), "its user wants no other"
 
 
 def test_deadline_what_is_left_and_what_changes_cost_are_told() -> None:
