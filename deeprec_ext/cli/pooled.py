@@ -97,6 +97,7 @@ def _entry(plan: RunPlan, pool: Asked) -> Entry:
         priority=pool.priority,
         weight=pool.weight,
         now=time.time(),
+        autoscaled=plan.values.autoscale,
     )
 
 

@@ -37,6 +37,7 @@ class Entry:
     written: Count  # what was asked for
     pods: Pods
     arrived: float
+    autoscaled: bool = False  # what it wants is its autoscaler's word; else its user's
     running: bool = False  # it may start, or has started
     chief: int = 0  # of its processes ...
     ps: int = 0
@@ -94,13 +95,15 @@ def pods_of(requests: Requests, evaluator: bool) -> Pods:
     return Pods(chief=worker, ps=ps, worker=worker, other=worker if evaluator else Resources())
 
 
-def entry_of(job: str, limits: Limits, requests: Requests, *, priority: int, weight: float, now: float) -> Entry:
+def entry_of(
+    job: str, limits: Limits, requests: Requests, *, priority: int, weight: float, now: float, autoscaled: bool = False
+) -> Entry:  # fmt: skip
     """Of a job that this process launches, before it has room."""
     return Entry(
         job=job, pid=os.getpid(), ticks=started(os.getpid()), machine=this_machine(), time=now, priority=priority,
         weight=weight, least=Count(limits.min_ps if limits.slots else 0, limits.min_workers),
         most=Count(limits.max_ps if limits.slots else 0, limits.max_workers), written=Count(limits.ps, limits.workers),
-        pods=pods_of(requests, limits.evaluator), arrived=now,
+        pods=pods_of(requests, limits.evaluator), arrived=now, autoscaled=autoscaled,
     )  # fmt: skip
 
 

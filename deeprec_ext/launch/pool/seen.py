@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from deeprec_ext.arbiter.observed import Allowance, Bid, Cluster, Decision, Job, Node, Placed
+from deeprec_ext.arbiter.observed import Allowance, Bid, Cluster, Decision, Job, Node, Placed, Worth
 from deeprec_ext.bounds import MOST
 from deeprec_ext.decoding import built
 from deeprec_ext.launch.pool.entry import Entry, PoolSize, alive
 from deeprec_ext.launch.pool.places import PoolDirectory, trusted
 
 NODE = "machine"
+
+URGE = 1.03
+"""Times the throughput, of one process more; above `Rules.gain_least`."""
 
 T = TypeVar("T")
 
@@ -73,12 +76,27 @@ def observed(seen: Seen, now: float) -> Cluster:
             Job(
                 name=entry.job, priority=entry.priority, weight=entry.weight, least=entry.least, most=entry.most,
                 pods=entry.pods, placed=placed(entry), queue="", arrived=entry.arrived, started=entry.running, strict=False,
-                written=entry.written, allowance=before.get(entry.job), bid=seen.bids.get(entry.job),
+                written=entry.written, allowance=before.get(entry.job), bid=urged(entry, seen.bids.get(entry.job)),
                 silent_seconds=max(0.0, now - entry.heard) if entry.heard else 0.0,
             )
         )  # fmt: skip
     size = seen.size or PoolSize(0.0, 0)
     return Cluster(now, (Node(NODE, size.resources()),), (), (), tuple(jobs))
+
+
+def urged(entry: Entry, bid: Bid | None) -> Bid | None:
+    """Without an autoscaler a job wants what its user asked for, whatever a model sees in it: up to that, each process more is
+    worth at least a little more. Cores that nobody else gains by are given back to it so."""
+    if bid is None or entry.autoscaled:
+        return bid
+    known = {(one.ps, one.workers): one.examples_per_second for one in bid.worth}
+    for ps, workers in sorted(known):
+        least = known[ps, workers]
+        for (fewer, less), rate in known.items():
+            if fewer <= ps <= bid.wanted.ps and less <= workers <= bid.wanted.workers:
+                least = max(least, rate * URGE ** (ps - fewer + workers - less))
+        known[ps, workers] = least
+    return replace(bid, worth=tuple(Worth(*size, rate) for size, rate in known.items()))
 
 
 def admitted(entry: Entry, given: Allowance | None) -> Entry:

@@ -29,7 +29,7 @@ from deeprec_ext.launch.pool.places import (
     put,
     trusted,
 )
-from deeprec_ext.launch.pool.seen import Seen, look, observed
+from deeprec_ext.launch.pool.seen import Seen, look, observed, urged
 from deeprec_ext.launch.resources import Requests, Resources
 from deeprec_ext.units import parse_bytes
 
@@ -195,6 +195,17 @@ def test_it_is_seen_as_one_node_with_jobs_that_have_started_once_they_were_told(
     put(pool.allowance("/a"), dataclasses.asdict(Allowance("/a", True, 1, 1, 99.0, "")))
     a = observed(look(pool, 100.0), 100.0).jobs[0]
     assert a.started and sorted(one.role for one in a.placed) == ["chief", "ps", "worker"]
+
+
+def test_what_a_user_asked_for_is_worth_more_than_less_of_it_whatever_a_model_says() -> None:
+    flat = Bid(99.0, Count(1, 1), Count(1, 3), tuple(Worth(1, workers, 100.0) for workers in (0, 1, 3, 4)))
+    told = urged(an_entry("/a"), flat)
+    assert told is not None
+    assert {one.workers: round(one.examples_per_second, 2) for one in told.worth} == {0: 100, 1: 103, 3: 109.27, 4: 100}
+    steep = dataclasses.replace(flat, worth=tuple(Worth(1, workers, 50.0 + 50 * workers) for workers in range(5)))
+    assert urged(an_entry("/a"), steep) == steep, "what is worth more stays as it was measured"
+    assert urged(an_entry("/a", autoscaled=True), flat) == flat, "there it is the autoscaler that asks"
+    assert urged(an_entry("/a"), None) is None
 
 
 @pytest.mark.parametrize(

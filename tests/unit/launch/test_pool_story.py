@@ -32,6 +32,9 @@ class Job:
         self._going: tuple[float, int] | None = None  # when it will have come to how many workers
         self.member.join(cores)
 
+    def rate(self, workers: int) -> float:
+        return 10.0 * (1 + workers)
+
     @property
     def cores(self) -> int:
         return 0 if self.began is None else 1 + self.ps + self.workers
@@ -55,7 +58,7 @@ class Job:
         there = [("chief", Resources()), *[("ps", Resources())] * self.ps, *[("worker", Resources())] * self.workers]
         self.member.tell(there, 0.2)
         size = Count(self.ps, self.workers)
-        worth = tuple(Worth(1, count, 10.0 * (1 + count)) for count in range(5))
+        worth = tuple(Worth(1, count, self.rate(count)) for count in range(5))
         bid = Bid(
             self.clock(), size, Count(1, self.wanted), worth, left=1e6, change_seconds=3.0, pause_seconds=0.1, training=True,
             busy=self._going is not None,
@@ -116,6 +119,19 @@ def test_a_job_gives_way_to_one_of_higher_priority_and_takes_back_what_falls_idl
     machine.ends(high)
     assert machine.until(lambda: low.workers == 2, 15) <= 12
     assert machine.most == 4, "never more than there is"
+
+
+def test_what_was_given_comes_back_where_a_model_sees_no_gain_in_it_too(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured on a machine that others had filled, all sizes are alike."""
+    monkeypatch.setattr(Job, "rate", lambda self, workers: 50.0)
+    low = machine.comes("/runs/low", 2)
+    machine.until(lambda: low.workers == 2, 5)
+    high = machine.comes("/runs/high", 0, priority=10)
+    machine.until(lambda: high.began is not None, 10)
+    machine.ends(high)
+    machine.until(lambda: low.workers == 2, 25)
 
 
 def test_of_two_equals_each_has_its_part(machine: Machine) -> None:
