@@ -1,0 +1,1 @@
+"""Experiments with many jobs on one cluster."""
