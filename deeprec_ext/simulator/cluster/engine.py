@@ -127,15 +127,17 @@ class Cluster:
             self._starting(pod)
         return True
 
-    def drop_waiting(self, job: ClusterJob) -> Count:
-        """Pods that have found no room are not wanted any more. What is left."""
+    def drop_waiting(self, job: ClusterJob, before: Count) -> None:
+        """Growth that has found no room is not wanted any more; what it had before still is."""
         assert job.target is not None
-        gone = [pod for pod in job.pods if pod.machine is None and pod.role in ("ps", "worker")]
-        for pod in gone:
-            self._forget(job, pod)
-        count = Count(len(job.of("ps")), len(job.of("worker")))
-        job.target = count
-        return count
+        counts = []
+        for role, had in (("ps", before.ps), ("worker", before.workers)):
+            pods = job.of(role)
+            waiting = [pod for pod in pods if pod.machine is None]
+            for pod in waiting[: max(0, len(pods) - had)]:
+                self._forget(job, pod)
+            counts.append(len(job.of(role)))
+        job.target = Count(*counts)
 
     def tick_at(self, time: float, about: Any = None) -> None:
         self.clock.at(time, Event("", "tick", about))

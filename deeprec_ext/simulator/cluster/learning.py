@@ -30,6 +30,12 @@ BURSTS = 0.01
 """Windows in which something else takes half of the throughput."""
 
 
+BETTER, SMALLER = 0.03, 0.1
+"""Of throughput, for which another size is wanted; of cores, for which one that is as good is."""
+TURN_SECONDS = 1800.0
+"""After which what was left may be wanted again; twice as long after each time."""
+
+
 class Learner:
     """Args: error: scatter of the logarithm of what is said of each size that was not tried, beyond the model's own error."""
 
@@ -41,6 +47,8 @@ class Learner:
         self._rates: dict[Count, float] = {}
         self.model: SizeModel | None = None
         self.policy = Policy()
+        self.wanted = job.written  # what the job would have if nobody else were there
+        self._turned, self._turns, self._grew = -math.inf, 0, True
 
     def look(self, at: Count, now: float) -> None:
         """Windows of the size that the job has had for a while, and the model with them."""
@@ -52,6 +60,7 @@ class Learner:
         windows = [window for group in self._windows.values() for window in group]
         self.model = (throughput.fit if self.job.with_ps else synchronous.fit)(windows)
         self._rates.clear()
+        self._want(self._reached(self._walk(at)), now)
 
     def tried(self, count: Count) -> bool:
         return count in self._windows
@@ -71,12 +80,6 @@ class Learner:
         """With the benefit of the doubt for a size that was not tried."""
         return self.rate(count) * (1.0 if self.tried(count) else 1 + DOUBT)
 
-    def wanted(self, at: Count) -> Count:
-        """What the job would have next if nobody else were there: no leap beyond twice of what was tried."""
-        if self.model is None:
-            return self.job.written
-        return self._reached(self._walk(at))
-
     def worth(self, at: Count) -> tuple[Worth, ...]:
         """Of at most WORTH_MAX sizes, the present one and the smallest among them."""
         if self.model is None:
@@ -84,6 +87,20 @@ class Learner:
         return tuple(Worth(one.ps, one.workers, self.rate(one)) for one in self._sizes(at))
 
     # ------------------------------------------------------------------------------------------------ internals
+
+    def _want(self, size: Count, now: float) -> None:
+        """Another size, if it is so much better, or as good and smaller. The way back has to wait, each time for longer."""
+        old, cores = self.wanted, self.job.cores
+        gain = self.hoped(size) / self.hoped(old)
+        if size == old or not (gain >= 1 + BETTER or (gain >= 1 - BETTER and cores(size) <= (1 - SMALLER) * cores(old))):
+            return
+        grows = cores(size) > cores(old)
+        if grows != self._grew:
+            if now < self._turned:
+                return
+            self._turns += 1
+        self._turned, self._grew = now + TURN_SECONDS * 2 ** min(self._turns, 10), grows
+        self.wanted = size
 
     def _window(self, at: Count, now: float) -> Window:
         job = self.job

@@ -105,16 +105,16 @@ class Alone:
         now, target = self.cluster.now, job.target
         if target is None or now < job.blocked_until or job.busy:
             return
-        wanted = job.learner.wanted(target)
+        wanted = job.learner.wanted
         if wanted != target:
             self.cluster.resize(job, wanted)
-            self.cluster.tick_at(now + ACQUIRE_SECONDS, (job, job.changes))
+            self.cluster.tick_at(now + ACQUIRE_SECONDS, (job, job.changes, target))
 
     def tick(self, about: Any) -> None:
         """Whether a change has found room."""
-        job, change = about
+        job, change, before = about
         if job.ended is None and job.changes == change and any(pod.machine is None for pod in job.pods):
-            self.cluster.drop_waiting(job)
+            self.cluster.drop_waiting(job, before)
             job.blocked_until = self.cluster.now + TRIED_AGAIN_SECONDS
 
 
@@ -234,7 +234,7 @@ class Arbitrated:
         moved = model.variable_bytes / max(1, at.ps) / costs.bytes_per_second if at.ps else 0.0
         deadline = max(0.0, job.asked.deadline - self.cluster.now) if job.asked.deadline else 0.0
         job.bid = Bid(
-            time=self.cluster.now, size=size, wanted=job.learner.wanted(at), worth=job.learner.worth(at), left=left,
+            time=self.cluster.now, size=size, wanted=job.learner.wanted, worth=job.learner.worth(at), left=left,
             deadline_seconds=deadline, change_seconds=costs.pod_start_seconds + moved,
             pause_seconds=costs.ps_pause_seconds if at.ps else costs.join_pause_seconds, training=training, busy=busy,
         )  # fmt: skip
@@ -248,8 +248,7 @@ class Arbitrated:
             if job.target is not None:
                 self.cluster.park(job)
             return
-        at = job.target if job.target is not None else job.asked.written
-        wanted, least = job.learner.wanted(at), job.asked.least
+        wanted, least = job.learner.wanted, job.asked.least
         size = Count(
             max(least.ps, min(allowed.ps, wanted.ps)), max(least.workers, min(allowed.workers, wanted.workers))
         )

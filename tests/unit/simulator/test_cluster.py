@@ -166,12 +166,12 @@ def test_growth_without_room_is_given_up_and_tried_again_later():
 def test_a_bid_is_what_was_measured_and_no_more():
     asked = job("a", noise=0.02)
     learner = Learner(asked, 0)
-    assert learner.worth(asked.written) == () and learner.wanted(asked.written) == asked.written
+    assert learner.worth(asked.written) == () and learner.wanted == asked.written
     learner.look(Count(1, 1), 100.0)
     worth = {Count(one.ps, one.workers): one.examples_per_second for one in learner.worth(Count(1, 1))}
     off = {count: abs(rate / asked.rate(count.ps, count.workers + 1) - 1) for count, rate in worth.items()}
     assert off[Count(1, 1)] < 0.05 < max(off.values())
-    assert len(worth) > 10 and learner.wanted(Count(1, 1)).workers <= 3, "twice of what was tried at most"
+    assert len(worth) > 10 and learner.wanted.workers <= 3, "twice of what was tried at most"
     learner.look(Count(1, 5), 200.0)
     known = {Count(one.ps, one.workers): one.examples_per_second for one in learner.worth(Count(1, 5))}
     assert abs(known[Count(1, 5)] / asked.rate(1, 6) - 1) < 0.05
