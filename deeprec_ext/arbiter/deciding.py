@@ -26,18 +26,7 @@ from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, total
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import (
-    CHIEF,
-    ELSEWHERE,
-    OTHER,
-    PS,
-    WORKER,
-    Curves,
-    Party,
-    Seating,
-    Shortage,
-    runs_before,
-)
+from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
@@ -165,8 +154,7 @@ class Round:
         self.seating = Seating(cluster, rules, curves)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
-        self.held: list[tuple[int, Shape]] = []
-        self.due: Party | None = None  # the first for which room is kept
+        self.due: dict[str | None, Party] = {}  # queue (None: any) → the first for which room is kept
         self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
@@ -176,7 +164,6 @@ class Round:
     def decided(self) -> list[Allowance]:
         self._stay()
         self._claim()
-        self._let_go()
         self._needs()
         groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
         for group in groups:
@@ -199,19 +186,19 @@ class Round:
     # ------------------------------------------------------------------------------------------------- what there is
 
     def _stay(self) -> None:
-        seating, room = self.seating, self.seating.room
+        seating = self.seating
         for party in self.parties:
             size = party.present if party.runs and party.present is not None else (0, 0)
             counts = {CHIEF: 1, PS: size[0], WORKER: size[1], OTHER: party.pods[OTHER]}
-            stays = party.silent or party.age > self.rules.obey_seconds
-            for role, homes in party.homes.items():
+            for role in counts:
+                homes = party.homes[role]
                 count = min(len(homes), counts[role]) if party.runs else 0
+                if count < len(homes) and party.age > self.rules.obey_seconds:
+                    party.stay_behind(role, count)
                 for _ in range(count):
                     seating.put(party, role)
-                if stays:
-                    for node in homes[count:]:
-                        if node != ELSEWHERE:
-                            room.take(node, party.shapes[role])
+            for role in party.staying():
+                seating.put(party, role)
         running = self._running()
         self._unload(running)
         for party in running:
@@ -238,7 +225,7 @@ class Round:
         """Who waits, by priority; of equals jobs that run and lack something, jobs that wait, pods of others."""
         claims: list[tuple[tuple[int, int, float, str, int], Party | Waiting]] = []
         for party in self.parties:
-            if not self._waits_again(party) if not party.runs else party.lacks:
+            if party.lacks if party.runs else not self._waits_again(party):
                 claims.append(((-party.priority, 0 if party.runs else 1, *party.order[1:]), party))
         pods = sorted(self.cluster.waiting, key=lambda one: (-_priority(one), finite(one.since), one.name))[
             :WAITING_MAX
@@ -261,16 +248,16 @@ class Round:
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
-        behind = self.due is not None and self.due.order < party.order
-        if self._gang(party, party.missing(party.least), may_ask=not behind):
+        if (ran or self._behind(party) is None) and self._gang(party, party.missing(party.least)):
             party.runs, party.lacks = True, False
             if not ran:
                 party.note = saying.STARTS
             return
         if ran and (party.started and not party.job.strict):
             return  # it goes on with what it has
-        self.seating.leave(party)
-        party.runs = False
+        if ran:
+            self.seating.leave(party)
+            party.runs = False
         waited = self.cluster.time - party.arrived
         if waited >= self.rules.aging_seconds and self._never(party) is None:
             self._keep_room(party)
@@ -308,20 +295,20 @@ class Round:
         room.give(node, shape)
         return node
 
-    def _gang(
-        self, party: Party, roles: Sequence[str], *, may_ask: bool, equals: bool = True, stops: bool = True
-    ) -> bool:
+    def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
-        key = (party.priority, party.quota, may_ask, equals, stops, tuple(party.shapes[role] for role in roles))
+        key = (party.priority, party.quota, equals, stops, tuple(party.shapes[role] for role in roles))
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
         stopped: list[Party] = []
+        if not party.runs:
+            seating.leave(party)  # of what is still there of it, as it was stopped
         asked: dict[str | None, Callable[[list[Party]], bool]] = {}
         for role in roles:
             while not seating.add(party, role):
                 queue = party.quota if seating.takes_quota(party, role) else None
-                if may_ask and queue not in asked:
+                if queue not in asked:
                     needs = total((party.shapes[one] for one in roles), len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
@@ -389,42 +376,23 @@ class Round:
             had[party.index, role] += 1
             party.note = note
         for one in reversed(stopped):
-            if self.seating.add_all(one, one.missing(one.least)) is None:
+            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
                 one.runs = True
         for party, role in gone:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
                 self.seating.add(party, role)
 
-    # ------------------------------------------------------------------------------------------- room that is kept
-
     def _keep_room(self, party: Party) -> None:
-        """For one that has waited long: what it could use already, and of what is too small for its next pod the best node."""
-        if self.due is None:
-            self.due = party
-        seating = self.seating
-        for role in party.missing(party.least):
-            if seating.add(party, role):
-                continue
-            shape = party.shapes[role]
-            if seating.takes_quota(party, role):
-                continue
-            able = [
-                node for node, whole in enumerate(seating.whole)
-                if all(map(int.__le__, shape, whole)) and min(seating.room.free[node][:2]) > 0
-            ]  # fmt: skip
-            if able:
-                node = max(able, key=lambda one: (seating.room.free[one], -one))
-                rest = tuple(max(0, value) for value in seating.room.free[node])
-                seating.room.take(node, rest)
-                self.held.append((node, rest))
+        """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
+        may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        short = self.seating.shortage(party)
+        limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
+        self.due.setdefault(party.quota if limited else None, party)
 
-    def _let_go(self) -> None:
-        """Kept room may be used by who gives it back at once: what jobs have beyond their least."""
-        for node, shape in self.held:
-            self.seating.room.give(node, shape)
-        for party in self.parties:
-            if not party.runs:
-                self.seating.leave(party)
+    def _behind(self, party: Party) -> Party | None:
+        """For whom room is kept that this one would take."""
+        due = [one for queue, one in self.due.items() if queue in (None, party.quota) and one.order < party.order]
+        return due[0] if due else None
 
     def _signature(self, party: Party) -> tuple[object, ...]:
         return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
@@ -443,7 +411,7 @@ class Round:
             if party.lacks or self._rests(party) or party.need == party.least:
                 continue
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
-            if more != size and self._gang(party, party.missing(more), may_ask=True, stops=False):
+            if more != size and self._gang(party, party.missing(more), stops=False):
                 party.note = saying.DEADLINE
 
     def _rests(self, party: Party) -> bool:
@@ -700,7 +668,7 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self.due.job if self.due is not None and self.due.order < party.order else None
+            kept = self._behind(party)
             place, higher = places[party.index], self._with_higher(party)
             return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
         if party.lacks:

@@ -16,6 +16,8 @@ DEADLINE = "to make its deadline"
 EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
 NAME_SHOWN = 80
+FIGURES = 10
+"""Of those that wait, who is told what is free: with each change of it they are told anew, a write each."""
 ROLES = {CHIEF: "chief", PS: "PS", WORKER: "worker", OTHER: "pod beside them"}
 
 
@@ -57,16 +59,18 @@ def lacks(seating: Seating, party: Party, short: Shortage | None) -> str:
 
 
 def waits(
-    seating: Seating, party: Party, short: Shortage | None, place: int, with_higher: float, kept_for: Job | None
+    seating: Seating, party: Party, short: Shortage | None, place: int, with_higher: float, kept_for: Party | None
 ) -> str:
     """`waits for 3.0 cores: 2.0 of 16.0 cores free; first in line`."""
     if short is None:
         text = (
-            f"waits: room is kept for {printable(kept_for.name)[:NAME_SHOWN]}"
+            f"waits: room is kept for {printable(kept_for.job.name)[:NAME_SHOWN]}"
             if kept_for is not None
             else "waits a moment"
         )
         return f"{text}; {_line(place)}"
+    if place >= FIGURES:
+        return f"waits for {_of(seating, CPU, short.needs[CPU])}; {_line(place)}"
     dims = range(len(short.needs))
     limited = [at for at in dims if short.needs[at] > short.quota[at]]
     over = [at for at in dims if short.needs[at] > short.free[at]]
@@ -101,7 +105,7 @@ def _line(place: int) -> str:
     """Counts of those before it are rounded: not every start is to be told to all that wait."""
     if place == 0:
         return "first in line"
-    if place < 10:
+    if place < FIGURES:
         return f"behind {counted(place, 'other')}"
     return f"behind more than {10 ** (len(str(place)) - 1) * int(str(place)[0]):,} others"
 

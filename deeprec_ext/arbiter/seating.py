@@ -50,7 +50,7 @@ class Party:
             self.shapes[OTHER] = tuple(
                 1 if at == PODS else -(-value // others) for at, value in enumerate(self.shapes[OTHER])
             )
-        self.pods = {CHIEF: 1, OTHER: others}
+        self.pods = {CHIEF: 1, OTHER: others, PS: 0, WORKER: 0}
         self.started = job.started
         quiet = finite(job.silent_seconds, math.inf, math.inf)
         self.silent = job.started and quiet > rules.silent_seconds
@@ -110,10 +110,20 @@ class Party:
         """Nobody trains in it yet."""
         return not self.started and not self.homes[CHIEF]
 
+    def stay_behind(self, role: str, count: int) -> None:
+        """Its pods of this role beyond `count` are no longer wanted, and will not go."""
+        staying = f"{role} that stays"
+        self.homes[role], self.homes[staying] = self.homes[role][:count], self.homes[role][count:]
+        self.shapes[staying], self.seats[staying] = self.shapes[role], []
+
+    def staying(self) -> list[str]:
+        """Roles of pods that stay although they should not, and have no seat now."""
+        return [role for role in self.seats if role not in self.pods for _ in self.homes[role][len(self.seats[role]) :]]
+
     def missing(self, size: Size) -> list[str]:
         """Roles of the pods that it lacks for this size, the largest pod first."""
         seats = self.seats
-        counts = {CHIEF: 1, OTHER: self.pods[OTHER], PS: size[0], WORKER: size[1]}
+        counts = {**self.pods, PS: size[0], WORKER: size[1]}
         lacking = [(self.shapes[role], role, counts[role] - len(seats[role])) for role in counts]
         return [role for shape, role, count in sorted(lacking, reverse=True) for _ in range(count)]
 
