@@ -172,6 +172,7 @@ class Round:
             if below and self.rules.priorities != WEIGHT:
                 self._share(group, below)
             self._even(group)
+        self._try_out()
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -453,6 +454,16 @@ class Round:
                 return
             self.seating.undo(mark)
             may = [one for one in may if one.index not in poor]
+
+    def _try_out(self) -> None:
+        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and whether
+        a trial is worth its price is for the job to say. Not of one that ends soon."""
+        for party in self._running():
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+                continue
+            lasts = party.horizon_seconds >= self.rules.horizon_seconds
+            if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
+                party.note = saying.TRIES
 
     def _best(self, party: Party) -> Size:
         return max(party.curve.sizes, key=lambda one: one[1])[0]

@@ -12,6 +12,7 @@ from deeprec_ext.units import counted, format_bytes
 LOST = "the room of some of its pods is gone"
 STARTS = "starts with its least"
 GROWS = "room was free"
+TRIES = "room was free, and it wants to try"
 DEADLINE = "to make its deadline"
 EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
