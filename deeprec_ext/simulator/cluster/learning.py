@@ -45,6 +45,7 @@ class Learner:
         self._lies = f"{seed}/{job.name}/lies"
         self._windows: dict[Count, list[Window]] = {}
         self._rates: dict[Count, float] = {}
+        self._worth: dict[Count, tuple[Worth, ...]] = {}
         self.model: SizeModel | None = None
         self.policy = Policy()
         self.wanted = job.written  # what the job would have if nobody else were there
@@ -60,6 +61,7 @@ class Learner:
         windows = [window for group in self._windows.values() for window in group]
         self.model = (throughput.fit if self.job.with_ps else synchronous.fit)(windows)
         self._rates.clear()
+        self._worth.clear()
         self._want(self._reached(self._walk(at)), now)
 
     def tried(self, count: Count) -> bool:
@@ -84,7 +86,9 @@ class Learner:
         """Of at most WORTH_MAX sizes, the present one and the smallest among them."""
         if self.model is None:
             return ()
-        return tuple(Worth(one.ps, one.workers, self.rate(one)) for one in self._sizes(at))
+        if at not in self._worth:
+            self._worth[at] = tuple(Worth(one.ps, one.workers, self.rate(one)) for one in self._sizes(at))
+        return self._worth[at]
 
     # ------------------------------------------------------------------------------------------------ internals
 
@@ -92,7 +96,9 @@ class Learner:
         """Another size, if it is so much better, or as good and smaller. The way back has to wait, each time for longer."""
         old, cores = self.wanted, self.job.cores
         gain = self.hoped(size) / self.hoped(old)
-        if size == old or not (gain >= 1 + BETTER or (gain >= 1 - BETTER and cores(size) <= (1 - SMALLER) * cores(old))):
+        if size == old or not (
+            gain >= 1 + BETTER or (gain >= 1 - BETTER and cores(size) <= (1 - SMALLER) * cores(old))
+        ):
             return
         grows = cores(size) > cores(old)
         if grows != self._grew:

@@ -122,7 +122,8 @@ class Arbitrated:
     """Args:
     decide: `arbiter.deciding.decide` with its rules.
     batch_seconds: what happens within this time is decided on together.
-    apart_seconds: between two decisions, at least.
+    apart_seconds: between two decisions, at least, where a job has come or serving waits.
+    calm_seconds: the same, where something else has changed.
     at_least_every: seconds between two decisions while jobs are there.
     """
 
@@ -130,10 +131,10 @@ class Arbitrated:
 
     def __init__(
         self, cluster: Cluster, decide: Callable[[observed.Cluster], Decision], batch_seconds: float = 1.0,
-        apart_seconds: float = 5.0, at_least_every: float = 120.0,
+        apart_seconds: float = 5.0, calm_seconds: float = 15.0, at_least_every: float = 300.0,
     ) -> None:  # fmt: skip
         self.cluster, self.decide = cluster, decide
-        self.batch, self.apart, self.every = batch_seconds, apart_seconds, at_least_every
+        self.batch, self.apart, self.calm, self.every = batch_seconds, apart_seconds, calm_seconds, at_least_every
         self.decisions, self.changed = 0, 0
         self.decide_seconds: list[float] = []  # of processor time
         self.watch: Callable[[observed.Cluster, Decision], None] | None = None
@@ -141,18 +142,18 @@ class Arbitrated:
         self._last = -math.inf
 
     def arrived(self, job: ClusterJob) -> None:
-        self._soon()
+        self._soon(self.apart)
 
     def preempts(self, pod: Pod) -> bool:
         return False
 
     def room(self) -> None:
-        self._soon()
+        self._soon(self.apart if any(pod.machine is None for pod in self.cluster.serving) else self.calm)
 
     def looked(self, job: ClusterJob) -> None:
         job.bid = None
         self._obey(job)
-        self._soon()
+        self._soon(self.calm)
 
     def tick(self, about: Any) -> None:
         if self.cluster.now < self._next:
@@ -194,8 +195,8 @@ class Arbitrated:
 
     # ------------------------------------------------------------------------------------------------ internals
 
-    def _soon(self) -> None:
-        self._at(max(self.cluster.now + self.batch, self._last + self.apart))
+    def _soon(self, apart: float) -> None:
+        self._at(max(self.cluster.now + self.batch, self._last + apart))
 
     def _at(self, when: float) -> None:
         if when < self._next:
