@@ -117,6 +117,8 @@ class Summed:
       followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
         left out, and the others have summed that step again. So what was trained is known when the next sum is there.
       unanimous: whether all members voted for what they vote on; members: how many summed.
+      holds: of each of them, in the order of the ring, what it has said that it holds; empty: this member had that sum from
+        another one.
     """
 
     arrays: list[Array]
@@ -126,6 +128,7 @@ class Summed:
     followed: bool
     unanimous: bool = False
     members: int = 1
+    holds: tuple[int, ...] = ()
 
 
 _TAIL = 4
@@ -144,6 +147,7 @@ class _Result:
     before: int  # of the one that summed the step before
     begun: int  # of the one in which the model began
     kind: int = 0  # of what was summed
+    holds: tuple[int, ...] = ()
 
     @property
     def kept(self) -> int:
@@ -190,7 +194,7 @@ class Summing:
 
     def sum(
         self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
+        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False, holds: int = 0,
     ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
 
@@ -207,6 +211,7 @@ class Summing:
             it gives up the sum, and that generation.
           exact: so many of the last arrays are no gradients, and travel as they are.
           other: these arrays may be others than those of the step before; all members sum the same in the same step.
+          holds: a number that all are told; up to 2 ** 24, which is whole in float32.
 
         Raises OtherError where the others sum something else in this step, ProtocolError where this member's arrays or state
         are not like theirs.
@@ -238,7 +243,7 @@ class Summing:
                     continue
                 if self._ring is not before or self._number != number:
                     entered()
-                result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact)
+                result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact, holds=holds)
                 return self._had(result, given)
 
     def give_up(self) -> None:
@@ -340,15 +345,18 @@ class Summing:
             (self._is_new, self._gave_in), self._last = held, last
 
     def _summed(
-        self, given: Given, weight: float, vote: bool, leads: bool, exact: int, members: int = 1
+        self, given: Given, weight: float, vote: bool, leads: bool, exact: int, members: int = 1, holds: int = 0
     ) -> _Result:  # fmt: skip
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat = self._room(given.like)
         if not self._is_new:
             self._gave_in.add(self._number)
-        flat[-_TAIL:] = weight, members, vote, leads
-        ring.sum(flat[-_TAIL:])
+        words = np.zeros(_TAIL + ring.size, flat.dtype)
+        words[:_TAIL] = weight, members, vote, leads
+        words[_TAIL + ring.rank] = holds
+        ring.sum(words)
+        flat[-_TAIL:] = words[:_TAIL]
         total, rounded = float(flat[-_TAIL]), 0
         if self.half:
             rounded = sum(one.size for one in given.like[: len(given.like) - exact])
@@ -367,7 +375,8 @@ class Summing:
             ring.sum(flat[exactly:end], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given, exact))
+        told = tuple(map(int, words[_TAIL:]))
+        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given, exact), told)
 
     def _shaped(self, result: _Result, given: Given) -> Summed:
         found: list[Array] = []
@@ -378,7 +387,7 @@ class Summing:
             at += one.size
         counted = result.number in self._gave_in or self._is_in_state
         followed, self._followed = self._followed, True
-        return Summed(found, total, result.step, counted, followed, votes == members, int(members))
+        return Summed(found, total, result.step, counted, followed, votes == members, int(members), result.holds)
 
     def _level(self, ring: Ring, leads: bool) -> None:
         """All have the state of the first that leads."""

@@ -120,6 +120,19 @@ def part(records: int, members: int, place: int) -> int:
     return unit * (units // members + (place < units % members))
 
 
+def parts(records: int, holds: Sequence[int]) -> list[int]:
+    """Of members who have so many records each: of those that have fewer than their part all of them, and of the others so much
+    more. What they have together may be less than `records`."""
+    rest, found = records, [0] * len(holds)
+    for behind, one in enumerate(sorted(range(len(holds)), key=lambda one: (holds[one], one))):
+        mine = min(part(rest, len(holds) - behind, 0), holds[one])
+        if records % 2 == 0 and mine < holds[one] and mine > 1:
+            mine -= mine % 2  # as in `part`
+        found[one] = mine
+        rest -= mine
+    return found
+
+
 def give_up(reason: str) -> NoReturn:
     """What would train here would do so by itself: the AIMaster is told, and the process ends."""
     try:
