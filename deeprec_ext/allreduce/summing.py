@@ -15,7 +15,9 @@ that the others never had, and have summed again without it.
 Where a script makes its steps itself (`Summing.place`), members may come to different ones: a newcomer begins its loop, in the
 midst of which the others are. Then each sum begins with a word of all, and who is elsewhere than the first that has the newest
 state waits: it hands on what passes through the ring, gives nothing and takes nothing, until the others come to where it is,
-and then gets their state.
+and then gets their state. Such a script may also rest, while the others go on. Who comes back knows who was there when it went:
+where one of those is missed by all that have the newest state here, it may have gone on, and is waited for a while. Else two
+would go on from one state, each alone, and what the one has trained would be lost.
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
 STATE_BYTES = 1 << 22
-WORD = 11
+WORD = 12
 """Parts of what each says when a ring is entered."""
 ELSEWHERE_SECONDS = 300.0
 """So long who is elsewhere in the script waits for the others to come there."""
+ABSENT_SECONDS = 60.0
+"""So long who comes back from a rest waits for those who may have gone on meanwhile, and rest now."""
+LOOK_SECONDS = 0.05
 _LENGTH = struct.Struct("!q")
 
 log = logging.getLogger(__name__)
@@ -185,6 +190,9 @@ class Summing:
         self._is_in_state = False  # what this member has given to a sum that it lost: others had that sum
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         self._nobody = False  # of those who have met has a state, nor may begin
+        self._there: frozenset[tuple[str, int]] = frozenset()  # addresses of the present generation
+        self._left: frozenset[tuple[str, int]] = frozenset()  # of those who were there when this member went to rest
+        self._waits_until = 0.0  # for those; 0: not yet
         generations.watch(self._look)
 
     @property
@@ -281,12 +289,12 @@ class Summing:
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
         self.close()
-        self._last, self._trouble = None, "a member has begun anew"
+        self._last, self._trouble, self._left = None, "a member has begun anew", frozenset()
 
     def rest(self) -> None:
         """Nobody waits for this member; with its next sum it goes on with what it has, or gets what it has missed."""
         self.close()
-        self._trouble = "a member was away"
+        self._trouble, self._left, self._waits_until = "a member was away", self._there, 0.0
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""
@@ -310,7 +318,7 @@ class Summing:
             raise
 
     def _had(self, result: _Result, given: Given) -> Summed:
-        self._last = result
+        self._last, self._left = result, frozenset()
         if not self._ways or self._ways[-1][1] != result.number:
             self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
         return self._shaped(result, given)
@@ -442,6 +450,7 @@ class Summing:
         self._number = number = generation.number
         wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
+        self._there = frozenset(generation.addresses)
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
         return self._meet(self._ring, given, self._kind(given, exact))
@@ -454,7 +463,8 @@ class Summing:
             mine = (last.begun, last.step, last.number, last.before, last.kept)
         had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
         may_begin = self._may_begin and bool(given.like)
-        said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks)).encode()
+        absent = len(self._left - self._there) if self.place and last is not None else 0
+        said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks, absent)).encode()
         try:
             told = [tuple(json.loads(one)) for one in ring.gather(said)]
         except ValueError:
@@ -465,6 +475,8 @@ class Summing:
         wordless = [one for one in told if not one[9] and one[1] >= 0]
         best = max(wordless or told, key=lambda one: one[:5])  # the first of them; of the model that began last
         source, (begun, step, number, before, kept, kind, _, kind_had, type_had, *_) = told.index(best), best
+        if absent and all(one[11] for one in told if one[:4] == best[:4]):
+            self._wait_for(absent)
         begins = step < 0  # the state of the first that may is everybody's
         first = next((rank for rank, one in enumerate(told) if one[6] and one[9] == best[9]), None)
         if begins and first is not None:
@@ -519,6 +531,19 @@ class Summing:
             self._is_new = not same[ring.rank]
             self._last = self._last or _Result(np.empty(0), 0, number, before, begun)
         return result if late[ring.rank] else None
+
+    def _wait_for(self, absent: int) -> None:
+        """So many members, who may have gone on from the newest state that is here. Raises LostError when somebody has come."""
+        if not self._waits_until:
+            self._waits_until = time.monotonic() + ABSENT_SECONDS
+            log.info(
+                "waiting up to %g s for %d of those who were there when this process went to rest: they may have gone on",
+                ABSENT_SECONDS, absent,
+            )  # fmt: skip
+        while time.monotonic() < self._waits_until:
+            if self._generations.over(self._number):
+                raise LostError("others have come, who may have gone on")
+            time.sleep(LOOK_SECONDS)
 
     def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> list[tuple[int, int]]:
         """The state of one to all that are new; the others are on its way. Returns which generations have summed its steps."""
