@@ -77,25 +77,26 @@ def join(state: State, may_begin: bool = True) -> Member | Alone:
             raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
         env.claim_ownership()
         setup_logging()
-        member = Member(state, may_begin)
+        member, begun_with = Member(state, may_begin), None
         try:
             member.start()
         except BaseException:
             member.close()
             raise
         if env.role() == "chief" and not hasattr(state, "called"):  # else who has it looks for what was kept
-            member.restored = _restored(state)
+            begun_with = _kept_of_own_loops()
+            member.restored = begun_with.position if begun_with.back(state) else b""
         SCRIPT.running()
-        SCRIPT.at_last(functools.partial(_at_last, member))
+        SCRIPT.at_last(functools.partial(_at_last, member, begun_with))
         _member = member
         return member
 
 
-def _restored(state: State) -> bytes:
+def _kept_of_own_loops() -> Kept:
     """A loop of the script's own begins with what `deeprec-ext backup restore` has put into `model` of the run directory."""
     kept = Kept(Path(run) / "model" if (run := env.workdir()) else None)
     kept.of(OWN)
-    return kept.position if kept.back(state) else b""
+    return kept
 
 
 def member() -> Member | None:
@@ -157,9 +158,16 @@ class _Nothing:
         pass
 
 
-def _at_last(one: Member) -> None:
-    """The script has ended. From here on nobody waits for long."""
+def _at_last(one: Member, begun_with: Kept | None) -> None:
+    """The script has ended. From here on nobody waits for long.
+
+    Args:
+      begun_with: what the chief has looked for when it joined. Until its script has come to its end that stays: who dies first
+        begins with it again, and a run that is resumed does.
+    """
     code = SCRIPT.exit_code
+    if begun_with is not None and code == 0 and not one.leaving.is_set():
+        begun_with.remove()
     limit = Settings.end_limit_seconds
     Guard(
         limit, UNKNOWN_EXIT_CODE if code is None else code,

@@ -1,0 +1,46 @@
+"""How a process of a job without PS begins and ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeprec_ext.elastic.member import joined
+
+
+class Weights:
+    value = np.zeros(3)
+
+    def take(self) -> list[Any]:
+        return [self.value]
+
+    def put(self, arrays: Any) -> None:
+        [self.value] = arrays
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "leaving", "stays"), [(0, False, False), (1, False, True), (None, False, True), (0, True, True)]
+)
+def test_what_a_chief_began_with_is_there_until_its_script_has_come_to_its_end(
+    exit_code: int | None, leaving: bool, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who dies first begins with it again; of a run that is over nothing is left for the next in its directory."""
+    monkeypatch.setenv("DEEPREC_EXT_WORKDIR", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    np.savez(tmp_path / "model" / "join.npz", np.ones(3))
+    kept, state = joined._kept_of_own_loops(), Weights()
+    assert kept.back(state) and state.value.tolist() == [1, 1, 1]
+    monkeypatch.setattr(joined, "Guard", lambda *words: None)
+    monkeypatch.setattr(joined, "SCRIPT", SimpleNamespace(exit_code=exit_code, error=""))
+    finished: list[Any] = []
+    member: Any = SimpleNamespace(
+        leaving=SimpleNamespace(is_set=lambda: leaving), finish=lambda *how: finished.append(how)
+    )
+    joined._at_last(member, kept)
+    assert (tmp_path / "model" / "join.npz").exists() == stays and finished == [(exit_code, "")]
+    joined._at_last(member, kept)  # of a run that had nothing there
+    joined._at_last(member, None)
