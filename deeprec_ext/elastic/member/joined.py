@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,6 +29,12 @@ log = logging.getLogger("deeprec_ext")
 OWN = "join"
 """What the state of a script's own is called in backups."""
 
+NO_TF_CONFIG = (
+    "the script reads TF_CONFIG, and a job without PS has none: its processes are no cluster of TensorFlow's. Leave out what "
+    "it is read for, a server or tf.distribute and its scope: fit makes each step with all workers as it is, and batch_size "
+    "is that of all of them together; or train with PS (leave out --strategy)"
+)
+
 _lock = threading.Lock()
 _member: Member | None = None
 
@@ -36,6 +43,15 @@ def install() -> None:
     """Before the script begins."""
     os.environ.pop("TF_CONFIG", None)  # there is no cluster of TensorFlow servers
     SCRIPT.watch()
+    sys.excepthook = functools.partial(_uncaught, sys.excepthook)
+
+
+def _uncaught(show: Callable[..., None], kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What has ended the script; not a bare name, where we are the reason."""
+    if isinstance(error, KeyError) and error.args == ("TF_CONFIG",):
+        places = [one for one in traceback.extract_tb(trace) if one.filename != os.__file__]
+        give_up((f"{Path(places[-1].filename).name}, line {places[-1].lineno}: " if places else "") + NO_TF_CONFIG)
+    show(kind, error, trace)
 
 
 class Alone:

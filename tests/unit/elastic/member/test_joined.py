@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,3 +47,31 @@ def test_what_a_chief_began_with_is_there_until_its_script_has_come_to_its_end(
     assert (tmp_path / "model" / "join.npz").exists() == stays and finished == [(exit_code, "")]
     joined._at_last(member, kept)  # of a run that had nothing there
     joined._at_last(member, None)
+
+
+def uncaught(work: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[BaseException]]:
+    """(why the process is given up, what is shown as ever)."""
+    given_up: list[str] = []
+    shown: list[BaseException] = []
+    monkeypatch.setattr(joined, "give_up", lambda reason: [given_up.append(reason), sys.exit(2)])
+    try:
+        work()
+    except Exception as error:
+        with contextlib.suppress(SystemExit):
+            joined._uncaught(lambda kind, error, trace: shown.append(error), type(error), error, error.__traceback__)
+    return given_up, shown
+
+
+def test_a_script_that_wants_tf_config_is_told_that_there_is_none_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    [reason], shown = uncaught(lambda: os.environ["TF_CONFIG"], monkeypatch)
+    assert not shown and reason.startswith("test_joined.py, line ") and "a job without PS has none" in reason
+    assert "tf.distribute" in reason and "leave out --strategy" in reason
+
+
+@pytest.mark.parametrize("work", [lambda: os.environ["TF_CONFIG_OF_MINE"], lambda: int("TF_CONFIG")])
+def test_other_exceptions_are_shown_as_ever(work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up, shown = uncaught(work, monkeypatch)
+    assert not given_up and len(shown) == 1
