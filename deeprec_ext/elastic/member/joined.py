@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.handing import State
 from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.allreduce.summing import State, Summed
+from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError, UsageError

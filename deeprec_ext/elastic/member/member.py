@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 from deeprec_ext import env
 from deeprec_ext.allreduce.ahead import Ahead
 from deeprec_ext.allreduce.given import Given
-from deeprec_ext.allreduce.meeting import Listener, Waiting, join
+from deeprec_ext.allreduce.handing import State
+from deeprec_ext.allreduce.meeting import Generation, Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, Ring
-from deeprec_ext.allreduce.summing import JOIN_SECONDS, Generation, State, Summed, Summing
+from deeprec_ext.allreduce.summing import JOIN_SECONDS, Summed, Summing
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
