@@ -37,6 +37,3 @@ class Rules:
     """Without a word from its AIMaster a job is given nothing more; it may be finding back to a new node for a minute."""
     obey_seconds: float = 300.0
     """After which pods beyond an allowance count as staying: a scaling that waits for a lost process takes minutes."""
-    stops: bool = True
-    """For the least of a job that waits whole jobs of lower priorities are stopped. False: who runs keeps its least (in a pool
-    of one machine, where nothing brings a stopped job back)."""
