@@ -78,6 +78,7 @@ def install() -> bool:
         joined = importlib.import_module("deeprec_ext.elastic.member.joined")
         joined.install()
         sys.meta_path.insert(0, _AfterImport(_IN_STEP, _apply_in_step))
+        sys.meta_path.insert(0, OurHorovod())
         return True
     words = sys.argv
     if not env.layout():  # in a pod
@@ -198,3 +199,34 @@ class _Loader(importlib.abc.Loader):
 
     def __getattr__(self, name: str) -> object:  # resource readers and the like
         return getattr(self._loader, name)
+
+
+class OurHorovod(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """In a job without PS `import horovod.tensorflow.keras` gives `deeprec_ext.horovod.tensorflow.keras`, the very module.
+
+    Horovod's own would find no launcher there, take itself for the only process, and train alone.
+    """
+
+    NAME = "horovod"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != self.NAME:
+            return None
+        if importlib.util.find_spec(f"deeprec_ext.{fullname}") is None:
+            raise ModuleNotFoundError(
+                f"{fullname} is not followed in a job of deeprec-ext: horovod.tensorflow, horovod.tensorflow.keras and "
+                "horovod.keras are; scripts of PyTorch train there with DistributedDataParallel", name=fullname,
+            )  # fmt: skip
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(f"deeprec_ext.{spec.name}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has been executed under its own name, which it keeps."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state

@@ -1,1 +1,1 @@
-"""Experiments with many jobs on one cluster."""
+"""Several jobs of one cluster: real pods on a real node, and the arbiter alone."""

@@ -49,6 +49,8 @@ def add(commands: Any) -> None:
         default="",
         help="where the operators elect a leader, and the webhook's certificate is (default: their own)",
     )
+    parser.add_argument("--et", action="store_true", help="the ET operator's kinds as well: TrainingJobs are run as TFJobs, "
+                        "ScaleOuts and ScaleIns scale elastic TFJobs (kai.alibabacloud.com/v1alpha1)")  # fmt: skip
     parser.add_argument("--no-leader-election", action="store_true", help="act at once; for a single operator")
 
 
@@ -83,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             metrics_port=arguments.metrics_port or None,
             leader_election=not arguments.no_leader_election,
             webhook_port=arguments.webhook_port if beside else None, webhook_url=arguments.webhook_url,
+            et=arguments.et,
             arbiter=arbiter_of(arguments),
         )
     )  # fmt: skip

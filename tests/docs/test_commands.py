@@ -118,7 +118,7 @@ def test_every_file_that_others_commands_name_is_there():
 
 
 def test_the_events_of_the_examples_are_valid():
-    files = sorted((ROOT / "examples").rglob("*.yaml"))
+    files = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "apiVersion:" not in path.read_text())
     assert files
     for path in files:
         assert parse_events(path.read_text(), name(path))

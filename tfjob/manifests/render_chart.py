@@ -22,6 +22,8 @@ CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
 ARBITER = "{{- if .Values.arbiter }}\n"
 HISTORY = "{{- if .Values.history }}\n"
+ET = "{{- if .Values.et }}\n"
+ET_KINDS = '{{- if eq .Values.et "with-kinds" }}\n'
 SQLITE = '{{- if eq .Values.history "sqlite" }}\n'
 POSTGRESQL = '{{- if eq .Values.history "postgresql" }}\n'
 END = "{{- end }}\n"
@@ -42,6 +44,9 @@ SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "namespace-arbiter-role.yaml": ("components/arbiter-one-namespace/role.yaml", (CONFINED, ARBITER)),
     "history.yaml": ("components/history/history.yaml", (HISTORY,)),
     "history-role.yaml": ("components/history/role.yaml", (HISTORY,)),
+    "et-kinds.yaml": ("et/crds.yaml", (ET_KINDS,)),
+    "et-cluster-role.yaml": ("components/et/cluster-role.yaml", (EVERYWHERE, ET)),
+    "et-namespace-role.yaml": ("components/et-one-namespace/role.yaml", (CONFINED, ET)),
     "service-monitor.yaml": ("components/service-monitor/service-monitor.yaml", (MONITOR,)),
 }
 """Template → its source, and what it depends on as a whole."""
@@ -53,6 +58,7 @@ ROLES = {
         "deeprec-ext-controller",
         "deeprec-ext-controller",
     ),
+    "components/et-one-namespace/role.yaml": ("components/et/cluster-role.yaml", "deeprec-ext-et", "deeprec-ext-et"),
 }
 """A Role → the ClusterRole with the same rights, and what both are called."""
 
@@ -86,7 +92,7 @@ EDITS = {
             f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
             f"{ARBITER}        - --arbiter\n        - --arbiter-rules\n        - {{{{ .Values.arbiter }}}}\n{END}"
             f"{HISTORY}        - --history\n"
-            f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}",
+            f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}{ET}        - --et\n{END}",
         ),
         (
             "          containerPort: 8080\n          protocol: TCP\n",

@@ -2,5 +2,5 @@
 `conditions`, and how the API writes things: `kinds` of objects, `events`, `times`, `quantities`.
 
 Of a manifest that somebody has written, `templates` says whether the server would make pods of it, and `unknown` which keys
-nobody reads.
+nobody reads. `scaler` is the note of a ScaleOut or ScaleIn of the ET operator on it.
 """

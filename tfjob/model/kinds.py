@@ -45,3 +45,8 @@ RESOURCE_QUOTAS = Resource("resourcequotas")
 PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")
 LEASES = Resource("leases", group="coordination.k8s.io")
 TFJOBS = Resource("tfjobs", group="kubeflow.org")
+
+TRAINING_JOBS = Resource("trainingjobs", "v1alpha1", "kai.alibabacloud.com")
+SCALE_OUTS = Resource("scaleouts", "v1alpha1", "kai.alibabacloud.com")
+SCALE_INS = Resource("scaleins", "v1alpha1", "kai.alibabacloud.com")
+"""Of the ET operator."""

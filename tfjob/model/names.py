@@ -45,6 +45,11 @@ RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 
 PARKED_ANNOTATION = ANNOTATION_PREFIX + "parked"
 """The word of an AIMaster that has nothing left to do before the job's pods go (`model.parked`)."""
+SCALER_ANNOTATION = ANNOTATION_PREFIX + "scaler"
+"""Which ScaleOut or ScaleIn has changed `replicas` last, and which workers it named: see `tfjob.reconciling.et.scalers`."""
+
+ET_GROUP, ET_ROLE_LABEL, ET_LAUNCHER = "kai.alibabacloud.com", "training-job-role", "launcher"
+"""Of the ET operator. By the label its tools find the pod that leads a TrainingJob."""
 
 AIMASTER_CONTAINER = "aimaster"
 AIMASTER_PORT, AIMASTER_HTTP_PORT = 2223, 8000

@@ -9,5 +9,6 @@ there is of that job. What was decided is carried out in an order that can be cu
   Events, `job_counts` counts what has become of jobs;
 - `web` serves probes and metrics;
 - `webhook` answers the API server beside Kubeflow's operator, with `serving_certificates`; `own_image` is what AIMasters run;
-- `shared_secrets` keeps certificates in a Secret, `running` ends tasks together.
+- `shared_secrets` keeps certificates in a Secret, `running` ends tasks together;
+- `et` sees to the ET operator's kinds.
 """

@@ -75,11 +75,13 @@ class Controller:
         self.listed = asyncio.Event()
         """All jobs that there are have been seen."""
 
+        self.also: list[Callable[[Key], None]] = []
+        """Told of each job that has come, changed or gone, and of each change of what it owns."""
         self.changed: Callable[[], None] = lambda: None
         """Called when a job has come, changed or gone."""
 
         self._informers = {
-            resource: Informer(api, resource, labels, namespace, _job_of, self.queue.add)
+            resource: Informer(api, resource, labels, namespace, _job_of, self._changed)
             for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
         }
         self._writes = asyncio.Semaphore(WRITES)
@@ -92,13 +94,24 @@ class Controller:
         known = self.jobs.get(key)
         if known is None or not _older(found, known):
             self.jobs[key] = found
-        self.queue.add(key)
+        self._changed(key)
         self.changed()
 
     def forget(self, key: Key) -> None:
         """It has been deleted; what it owned goes by its owner reference."""
         self.jobs.pop(key, None)
+        for tell in self.also:
+            tell(key)
         self.changed()
+
+    def _changed(self, key: Key) -> None:
+        self.queue.add(key)
+        for tell in self.also:
+            tell(key)
+
+    def pods_of(self, key: Key) -> tuple[Manifest, ...]:
+        """Those that are seen, by name."""
+        return self._informers[PODS].of(key)
 
     def pod_group(self, key: Key) -> Manifest | None:
         groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
@@ -230,6 +243,8 @@ class Controller:
         known = self.jobs.get(key)
         if known is not None and not _older(job, known):
             self.jobs[key] = job
+        for tell in self.also:
+            tell(key)
         return job
 
     async def _create(

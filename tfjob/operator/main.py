@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deeprec_ext.errors import UnreachableError, UsageError
+from deeprec_ext.errors import UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob.api.client import Api, ApiError, NotFoundError
+from tfjob.api.client import Api
+from tfjob.api.known import kind_is_known
 from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
 from tfjob.arbiting.amounts import requested
 from tfjob.model import names
@@ -26,6 +27,7 @@ from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
 from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
+from tfjob.operator.et.taking import Taking
 from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
@@ -66,6 +68,7 @@ class OperatorOptions:
     leader_election: bool = True
     webhook_port: int | None = None  # beside Kubeflow's operator; None: there is none, and jobs are run here
     webhook_url: str = ""
+    et: bool = False  # the kinds of the ET operator as well
     arbiter: ArbiterOptions | None = None  # None: every job has what it wants
 
 
@@ -95,12 +98,16 @@ async def run(options: OperatorOptions) -> int:
         act: list[Act] = [controller.act, arbiter.act if arbiter else functools.partial(undo, api, controller)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
+        taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None
+        act += [taking.act] if taking is not None else []
         tasks = {
             "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
             "the lease is lost": _lead(act, controller, leader if options.leader_election else None),
         }
         if arbiter is not None:
             tasks["the cluster cannot be watched"] = arbiter.watch.run()
+        if taking is not None:
+            tasks["the ET operator's kinds cannot be watched"] = taking.watch()
         if history is not None:
             tasks["the history has no certificates"] = history.keep()
         if webhook is not None:
@@ -154,7 +161,8 @@ async def _with_image(api: Api, options: AIMasterOptions) -> AIMasterOptions:
 
 
 async def _watch(api: Api, controller: Controller, namespace: str | None) -> None:
-    await _kind_is_known(api, namespace)
+    hint = "this cluster does not know TFJobs: apply tfjob/manifests/crd; waiting for it"
+    await kind_is_known(api, TFJOBS, namespace, hint, KIND_SECONDS)
     await controller.watch()
 
 
@@ -173,22 +181,6 @@ async def _lead(act: Sequence[Act], controller: Controller, leader: Leader | Non
         acting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await acting
-
-
-async def _kind_is_known(api: Api, namespace: str | None) -> None:
-    """Waits until somebody has installed it."""
-    told = False
-    while True:
-        try:
-            await api.request("GET", TFJOBS.path(namespace), query={"limit": "1"})
-            return
-        except NotFoundError:
-            if not told:
-                log.warning("this cluster does not know TFJobs: apply tfjob/manifests/crd; waiting for it")
-            told = True
-        except (ApiError, UnreachableError) as error:
-            log.warning("%s; trying again", error)
-        await asyncio.sleep(KIND_SECONDS)
 
 
 def start(options: OperatorOptions) -> int:

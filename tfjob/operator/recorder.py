@@ -73,9 +73,10 @@ def created_or_deleted(verb: str, kind: str, objects: Sequence[str]) -> tuple[Ev
 
 
 def about(job: Manifest) -> Manifest:
-    """The job, as an Event names it."""
+    """The job, or whatever else is told of, as an Event names it."""
     metadata = job["metadata"]
     return {
-        "apiVersion": names.API_VERSION, "kind": names.KIND, "name": metadata["name"], "namespace": metadata["namespace"],
+        "apiVersion": job.get("apiVersion") or names.API_VERSION, "kind": job.get("kind") or names.KIND,
+        "name": metadata["name"], "namespace": metadata["namespace"],
         "uid": metadata.get("uid", ""), "resourceVersion": metadata.get("resourceVersion", ""),
     }  # fmt: skip

@@ -27,6 +27,8 @@ def pod(job: TFJob, type_: str, index: int, *, domain: str = "", scheduler: str 
     labels = {**(metadata.get("labels") or {}), **names.replica_labels(job.name, type_, index)}
     if is_master(job, type_, index):
         labels[names.ROLE_LABEL] = "master"
+        if names.ET_ROLE_LABEL in labels:
+            labels[names.ET_ROLE_LABEL] = names.ET_LAUNCHER
     finalizers = metadata.get("finalizers")
     manifest: Manifest = {
         "apiVersion": "v1", "kind": "Pod",

@@ -126,6 +126,7 @@ class Scaling:
     epoch: int = 0
     added: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()  # workers that were named: they are drained before others
     old_map: tuple[int, ...] = ()
     new_map: tuple[int, ...] = ()
     targets: tuple[PsInfo, ...] = ()  # the PS of the new view

@@ -37,6 +37,7 @@ from tfjob.model import names
 from tfjob.model.conditions import SUSPENDED, SUSPENDING, condition, is_true, reason_of
 from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.model.parked import Parked
+from tfjob.model.scaler import asked as asked_by_scaler
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Asked:
     strange: str = ""  # of a job without PS: the key under which somebody has written some, which stay as they are
     parks: str = ""  # why its pods are about to go for a while: what there is has to be kept
     allowance: str | None = None  # as the arbiter wrote it
+    leaving: tuple[str, ...] = ()  # workers that a ScaleIn has named, where it is what the present size comes from
 
 
 def read(manifest: Manifest, *, sums: bool = False, own_pods: bool = False) -> Asked:
@@ -78,10 +80,11 @@ def read(manifest: Manifest, *, sums: bool = False, own_pods: bool = False) -> A
     parks = str(told.get("message") or "") if own_pods and told.get("reason") == reason_of(SUSPENDING) else ""
     suspended = is_true(status, SUSPENDED) if own_pods else (spec.get("runPolicy") or {}).get("suspend")
     going = "it is deleted" if metadata.get("deletionTimestamp") else "it is suspended" if suspended else ""
+    scaler = asked_by_scaler(manifest)
     return Asked(
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
         annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange, parks,
-        annotations.get(names.ALLOWANCE_ANNOTATION),
+        annotations.get(names.ALLOWANCE_ANNOTATION), scaler.leaving if scaler.after == sizes.get(names.WORKER) else (),
     )  # fmt: skip
 
 
@@ -185,7 +188,7 @@ class Follower:
         wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
         if wanted:
             self._asked |= wanted
-            await self._request(wanted)
+            await self._request(wanted, asked.leaving if names.WORKER in wanted else ())
 
     def wrote(self, manifest: Manifest, kind: str) -> None:
         """`replicas` of this type was written by ourselves, with its note: what a user had asked for there is done with."""
@@ -216,13 +219,14 @@ class Follower:
             store.put(**{HOLD_KEY: asked.hold})
             self._job.hold(asked.hold == "true", f"annotation {HOLD}")
 
-    async def _request(self, wanted: Mapping[str, int]) -> None:
-        """What was changed by one edit is one scaling."""
+    async def _request(self, wanted: Mapping[str, int], leaving: tuple[str, ...]) -> None:
+        """What was changed by one edit is one scaling. Beside Kubeflow the highest indices leave, whoever is named."""
+        leaving = leaving if self._job.spec.own_pods else ()
         request, asked = pb.ScaleRequest(reason="kubectl"), ", ".join(f"{n} {kind}" for kind, n in wanted.items())
         for kind, want in wanted.items():
             setattr(request, "ps" if kind == names.PS else "workers", max(0, want - self._chiefs(kind)))
         try:
-            reply = await self._scalings.request(request)
+            reply = await self._scalings.request(request, leaving=leaving)
             log.info("the TFJob asks for %s: %s", asked, reply.message)
         except DeepRecError as error:
             self._job.event("request_refused", reason=str(error), asked=asked)

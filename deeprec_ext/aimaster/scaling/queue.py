@@ -73,7 +73,13 @@ class ScalingQueue:
     # ------------------------------------------------------------------------------------------------ requests
 
     async def request(
-        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = (), requested_by: str = ""
+        self,
+        request: pb.ScaleRequest,
+        *,
+        decision: int = -1,
+        weights: tuple[float, ...] = (),
+        leaving: tuple[str, ...] = (),
+        requested_by: str = "",
     ) -> pb.ScaleReply:
         """Raises UsageError (nothing was done) or QueueFullError. What a user asks for beyond what the arbiter allows is
         remembered, and waits until it is allowed; a decision beyond it is refused.
@@ -82,6 +88,7 @@ class ScalingQueue:
           decision: number of the decision it comes from; -1: somebody asked for it.
           weights: of a rebalance, the load of each slot that the map is to be balanced by; empty: bytes.
           requested_by: `records.ARBITER`; its reason stays the reason, whatever comes of it.
+          leaving: names of workers that go before others, where there are to be fewer.
         """
         job = self._job
         if job.ending:
@@ -98,7 +105,7 @@ class ScalingQueue:
             scaling = dataclasses.replace(scaling, requested_by=requested_by, reason=request.reason)
         if weights and len(weights) != job.spec.slots:
             raise UsageError(f"{len(weights)} weights for {job.spec.slots} slots")
-        scaling = dataclasses.replace(scaling, decision=decision, weights=weights)
+        scaling = dataclasses.replace(scaling, decision=decision, weights=weights, leaving=leaving)
         if request.dry_run:
             reply = await self._dry_run(scaling)
             reply.message += f"; {waits}" if waits else ""

@@ -115,6 +115,11 @@ def _free_names(job: Job, prefix: str, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _going(there: Sequence[str], want: int, named: Sequence[str]) -> Sequence[str]:
+    """Who is beyond `want`: those that were named, then the highest."""
+    return [name for _, name in sorted(enumerate(there), key=lambda pair: (pair[1] in named, pair[0]))][want:]
+
+
 def resolve(job: Job, scaling: Scaling) -> Scaling:
     """The same scaling with names, decided when its turn comes. Raises UsageError when it has become impossible."""
     names = present(job, pb.PS if scaling.role == "ps" else pb.WORKER)
@@ -138,6 +143,6 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
     if beyond := job.allowed.beyond(more):  # it has changed since this was queued
         raise UsageError(beyond)
     added = [name for role, want in sizes.items() for name in _free_names(job, role, want - len(there[role]))]
-    drained = [name for role, want in sizes.items() for name in there[role][want:]]
+    drained = [name for role, want in sizes.items() for name in _going(there[role], want, scaling.leaving)]
     scaling = _sized(scaling, {role: len(names) for role, names in there.items()}, sizes)
     return dataclasses.replace(scaling, added=tuple(added), drained=tuple(drained))

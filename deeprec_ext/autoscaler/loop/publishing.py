@@ -40,7 +40,7 @@ class Publishing:
         self._worked_out: Bid | None = None
         self._from: tuple[object, float] = None, -math.inf  # (what it was worked out from, when)
         self.published: Bid | None = None
-        self._published_at = -math.inf
+        self._published_at = self._not_before = -math.inf
         self._said = ""
 
     async def run(self) -> None:
@@ -51,9 +51,8 @@ class Publishing:
                 continue
             try:
                 await self.turn()
-                self._said = ""
             except Exception as error:  # the arbiter goes on with what it knows; the next look may fare better
-                self._published_at = self._job.clock.monotonic()
+                self._not_before = self._job.clock.monotonic() + WAIT_SECONDS
                 self._say(error)
 
     async def turn(self) -> None:
@@ -68,11 +67,10 @@ class Publishing:
             return  # what was known before this AIMaster is not known again yet
         bid, now = await self._bid(), job.clock.monotonic()
         wait = 0.0 if self.published is None else News(self.published, bid).after_seconds
-        if now - self._published_at < wait:
+        if now < max(self._published_at + wait, self._not_before):
             return
-        self._published_at = now
         await self._exchange.publish(bid)
-        self.published = bid
+        self.published, self._published_at, self._said = bid, now, ""
         if self._looks and bid.worth:
             self._measuring.remember()
 
@@ -104,7 +102,7 @@ class Publishing:
         )  # fmt: skip
 
     def _say(self, error: Exception) -> None:
-        """Once, as long as it is the same."""
+        """Once, as long as it is the same, and nothing was published."""
         what = f"{type(error).__name__}: {one_line(error)}"
         if what != self._said:
             self._said = what

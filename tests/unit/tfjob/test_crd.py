@@ -30,7 +30,20 @@ def test_identity() -> None:
     assert CRD["metadata"]["name"] == f"{names.PLURAL}.{names.GROUP}" and CRD["spec"]["scope"] == "Namespaced"
     assert CRD["spec"]["names"] == {"kind": "TFJob", "listKind": "TFJobList", "plural": "tfjobs", "singular": "tfjob"}
     assert (VERSION["name"], VERSION["served"], VERSION["storage"]) == ("v1", True, True)
-    assert VERSION["subresources"] == {"status": {}}, "status only, no scale"
+    assert set(VERSION["subresources"]) == {"status", "scale"}
+
+
+def test_kubectl_scale_changes_what_a_user_would_and_reads_what_we_write() -> None:
+    paths = VERSION["subresources"]["scale"]
+    job = running(manifest({"PS": 1, "Worker": 2})).manifest
+    found = {}
+    for key, path in paths.items():
+        value = job
+        for part in path.split(".")[1:]:
+            value = value[part]
+        found[key] = value
+    assert (found["specReplicasPath"], found["statusReplicasPath"]) == (2, 2)
+    assert found["labelSelectorPath"] == names.selector("mnist", "Worker")
 
 
 def test_printer_columns() -> None:

@@ -178,6 +178,27 @@ def test_the_chart_installs_the_history_as_the_component_and_tells_the_operator_
     assert changed == [("Deployment", "deeprec-ext-operator")]
 
 
+@pytest.mark.parametrize("scope", ["cluster", "namespace"])
+@pytest.mark.parametrize("mode", OVERLAYS)
+def test_the_chart_lets_the_operator_act_on_the_et_operators_kinds_where_it_is_told_to(mode: str, scope: str):
+    without, found = chart(mode=mode, scope=scope), chart(mode=mode, scope=scope, et="kinds-are-there")
+    component = "et" if scope == "cluster" else "et-one-namespace"
+    rights_of_it = kustomized(MANIFESTS / "components" / component)
+    assert {key: one for key, one in found.items() if key not in without} == rights_of_it
+    assert ("--et" in operators_words(found), "--et" in operators_words(without)) == (True, False)
+    assert build_parser().parse_args(["operator", "--et"]).et
+    kinds = kustomized(MANIFESTS / "et")
+    with_kinds = chart(mode=mode, scope=scope, et="with-kinds")
+    assert with_kinds == {**found, **kinds}
+    assert all(one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for one in kinds.values())
+    [granted] = [grants(one["rules"]) for (kind, _), one in rights_of_it.items() if kind in ("Role", "ClusterRole")]
+    plurals = {one["spec"]["names"]["plural"] for one in kinds.values()}
+    for plural in plurals:
+        group = "kai.alibabacloud.com"
+        assert {(group, plural, "list"), (group, plural, "watch"), (group, f"{plural}/status", "update")} <= granted
+    assert ("kubeflow.org", "tfjobs", "create") in granted
+
+
 def test_a_history_in_postgresql_has_its_url_from_a_secret_and_no_claim():
     added, _ = history(history="postgresql", image="registry/deeprec-ext:9")
     of_a_file = kustomized(MANIFESTS / "components" / "history")

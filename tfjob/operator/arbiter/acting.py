@@ -167,7 +167,7 @@ class Arbiter:
     async def _pause(self, began: float, took: float, waiting: int, again: bool) -> None:
         """Until the next look is due: at once when something has changed, but a second after the last one at the least."""
         if not again:
-            # Not by `wait_for`: before Python 3.12 it may swallow a cancellation, and who has lost the lease would go on.
+            # Not by `wait_for`: before Python 3.12 it may swallow that we are cancelled: who has lost the lease would go on.
             timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._changed.set)
             try:
                 await self._changed.wait()

@@ -49,9 +49,8 @@ def cost(case: Case) -> Section | None:
     else:
         note = f"The cost is {number(price)}" + (f", of {percent(known)} of the hours" if known < 1 else "") + "."
     if saved is not None:
-        note += (
-            f" On demand, and always of the written size, it were {number(told.get('static_cost') or 0.0)} for as long."
-        )
+        static_cost = number(told.get("static_cost") or 0.0)
+        note += f" Pods of the written size on demand would have cost {static_cost} in the same time."
     return Section("cost", "Cost", [Table(("role", "pod-hours", "of the written size"), rows, frozenset({1, 2}), note)])
 
 

@@ -23,6 +23,8 @@ from deeprec_ext.decoding import built
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
 from tfjob.model.kinds import EVENTS, NODES, TFJOBS
+from tfjob.model.names import SCALER_ANNOTATION
+from tfjob.model.scaler import Asked
 
 SCALED_TO, STATUS = "aimaster.deeprec.io/scaled-to", "aimaster.deeprec.io/status"
 
@@ -107,6 +109,32 @@ def test_a_user_s_change_of_replicas_is_a_request(tmp_path: Path, chief: str) ->
         assert not it.master.scalings.queue, "its own word is no request"
 
     play(tmp_path, test, chief)
+
+
+@pytest.mark.parametrize("own_pods", [True, False])
+def test_the_workers_that_a_scale_in_names_leave(tmp_path: Path, own_pods: bool) -> None:
+    async def test(scene: Scene) -> None:
+        it = scene.it
+        await scene.written()
+        scene.edit(Worker=3)
+        await scene.look()
+        assert (await it.ended()).outcome == "committed"
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        note = Asked("u", 3, 2, ("worker-1",), "ScaleIn:team/s").text
+        scene.api.change(TFJOBS, "ctr", {"metadata": {"annotations": {SCALER_ANNOTATION: note}}})
+        scene.edit(Worker=2)
+        await scene.look()
+        assert (await it.ended(2)).outcome == "committed"
+        await it.until(lambda: it.master.scalings.running is None)
+        await scene.written()
+        scene.edit(Worker=1)  # by a user, who names nobody
+        await scene.look()
+        assert (await it.ended(3)).outcome == "committed"
+        gone = [scaling.drained for scaling in it.master.scalings.ended[1:]]
+        assert gone == [("worker-1",), ("worker-2",)] if own_pods else gone == [("worker-2",), ("worker-1",)]
+
+    play(tmp_path, test, own_pods=own_pods)
 
 
 def test_while_a_request_is_under_way_the_user_s_number_stays(tmp_path: Path) -> None:

@@ -180,6 +180,7 @@ async def cluster(directory: Path, **annotations: str) -> AsyncIterator[Cluster]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "STOP_GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(running, "COUNT_SECONDS", 0.1)
 
 
 def play(directory: Path, test: Callable[[Cluster], Coroutine[Any, Any, None]], **annotations: str) -> None:
@@ -220,6 +221,11 @@ def test_a_tfjob_from_the_first_pod_to_its_summary(tmp_path: Path) -> None:
         kept = it.api.objects["configmaps", "ctr-aimaster-state"]["data"]
         assert json.loads(kept["summary.json"]) == summary  # outlives the pod
         assert "succeeded" in kept["report.md"] and not directory.in_use()
+        assert (
+            set(summary["cost"]["pod_hours"]) == set(summary["cost"]["static_pod_hours"]) == {"ps", "chief", "worker"}
+        )
+        assert summary["cost"]["pod_hours"]["ps"] > summary["cost"]["static_pod_hours"]["ps"], "a third PS came"
+        assert "pod-hours" in it.annotations[STATUS_ANNOTATION] and summary["cost"]["cost"] is None
         assert summary["status"] == "succeeded" and summary["scaling"][0]["outcome"] == "committed"
         assert it.annotations[STATUS_ANNOTATION].startswith("finished: PS ")
         assert {"ScalingRequested", "ScalingCommitted"} <= {reason for _, reason, _ in it.api.told()}

@@ -15,10 +15,10 @@ WHY = "a serving pod waits for 2 cores"
 
 
 class Arbiter:
-    def __init__(self) -> None:
+    def __init__(self, is_read: bool = True) -> None:
         self.said: asyncio.Queue[str | None] = asyncio.Queue()
         self.bids: list[Bid] = []
-        self.is_read = True
+        self.is_read = is_read
         self.fails: Exception | None = None
 
     def allow(self, ps: int, workers: int, why: str = WHY, **more: Any) -> None:
@@ -39,17 +39,21 @@ class Arbiter:
 
 
 def play(
-    tmp_path: Path, scenario: Callable[[World, Arbiter], Coroutine[Any, Any, None]], seconds: float = 30.0, **spec: Any
+    tmp_path: Path,
+    scenario: Callable[[World, Arbiter], Coroutine[Any, Any, None]],
+    *,
+    is_read: bool = True,
+    **spec: Any,
 ) -> None:
     """A job that trains, with an arbiter."""
 
     async def main() -> None:
-        it, arbiter = World(tmp_path, **spec), Arbiter()
+        it, arbiter = World(tmp_path, **spec), Arbiter(is_read)
         it.exchange = arbiter
         await it.start()
         try:
             await it.training()
-            await asyncio.wait_for(scenario(it, arbiter), seconds)
+            await asyncio.wait_for(scenario(it, arbiter), 30.0)
         finally:
             await it.stop()
 
