@@ -92,7 +92,20 @@ class _Rates:
         if self.model is None:
             return 0.0
         rate = evidence.modelled(size) if evidence.rate else self.model.predict(size)
-        return min(rate, self._most(size)) if math.isfinite(rate) else 0.0
+        if not math.isfinite(rate):
+            return 0.0
+        if self.model.mape_holdout is None and (share := self._share(size)):
+            rate = math.sqrt(rate * share)
+        return min(rate, self._most(size))
+
+    def _share(self, size: Size) -> float:
+        """Of what a larger size was measured to do, as much as it is smaller. So little it does at least, and as much as that
+        size at most: a model that knows one size or two cannot say which, and a job that says that its workers bring nothing
+        loses them. 0: no larger size was measured."""
+        return max(
+            (rate * min(size.trainers / trainers, size.ps / ps if ps else 1.0)
+             for ps, trainers, rate in self._known if trainers >= size.trainers and ps >= size.ps), default=0.0,
+        )  # fmt: skip
 
     def _most(self, size: Size) -> float:
         """Nothing is as many times as fast as it has more PS times more trainers."""

@@ -13,7 +13,7 @@ import pytest
 from deeprec_ext.arbiter.observed import WORTH_MAX, Bid, Count, Worth
 from deeprec_ext.autoscaler.loop.bidding import WAIT_SECONDS, News, bid_of, counts_between
 from deeprec_ext.autoscaler.loop.exchange import TEXT_MAX, bid_text
-from deeprec_ext.autoscaler.observe.observed import Change, Limits, Observed, Progress, Size
+from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Observed, Progress, Size
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import built
@@ -64,6 +64,26 @@ def test_no_prediction_is_beyond_what_more_of_everything_could_bring() -> None:
         for (ps, workers), rate in worth(bid(observed)).items():
             most = max(r * max(1, (workers + 1) / t) * max(1, ps / p) for p, t, r in best)
             assert 0 < rate <= 1.001 * most and math.isfinite(rate)
+
+
+@pytest.mark.parametrize("limits", [LIMITS, SUMS])
+def test_who_knows_one_size_says_neither_that_its_workers_bring_nothing_nor_that_each_brings_all(
+    limits: Limits,
+) -> None:
+    """On a machine that others fill a model of one size had all smaller sizes as fast: a sleeping script lost its workers."""
+    size = Size(limits.least_ps, 3)
+    full = {
+        "host_cores": 2.0,
+        "others_cores": 2.0,
+        "trainer_cpu_cores": 0.02,
+        "ps_cpu_cores": 0.02,
+        "ps_cpu_most_cores": 0.02,
+    }
+    hosts = (fact(Host, "host-0", 2.0, 0.1, 2.0, size.ps, 4),)
+    known = tuple(windows(size, 629.0, 120.0, **full))
+    found = worth(bid(seen(size, windows=known, limits=limits, hosts=hosts, one_host=True), Count(size.ps, 3)))
+    for workers in range(3):
+        assert 629.0 * (workers + 1) / 4 <= found[size.ps, workers] <= 629.0 * math.sqrt((workers + 1) / 4) * 1.02
 
 
 def test_without_the_libraries_of_the_model_measured_sizes_are_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
