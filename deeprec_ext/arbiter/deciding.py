@@ -160,6 +160,7 @@ class Round:
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
         self.sums: dict[int, list[int]] = {}
+        self.above: dict[int, float] = {}  # priority → cores with higher ones, when all is decided
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
 
     def decided(self) -> list[Allowance]:
@@ -173,6 +174,7 @@ class Round:
             if below and self.rules.priorities != WEIGHT:
                 self._share(group, below)
             self._even(group)
+        self._try_out()
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -387,6 +389,8 @@ class Round:
     def _keep_room(self, party: Party) -> None:
         """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
         may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        if None in self.due and (not party.quota or party.quota in self.due):
+            return
         short = self.seating.shortage(party)
         limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
         self.due.setdefault(party.quota if limited else None, party)
@@ -465,6 +469,16 @@ class Round:
     def _has_room(self, party: Party) -> bool:
         """For one pod more, be it a worker or a PS; else there is none for any step."""
         return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+
+    def _try_out(self) -> None:
+        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
+        whether a trial is worth its price is for the job to say. Not of one that ends soon."""
+        for party in self._running():
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+                continue
+            lasts = party.horizon_seconds >= self.rules.horizon_seconds
+            if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
+                party.note = saying.TRIES
 
     def _best(self, party: Party) -> Size:
         return party.curve.best
@@ -680,9 +694,11 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self._behind(party)
-            place, higher = places[party.index], self._with_higher(party)
-            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
+            place = places[party.index]
+            if place >= saying.FIGURES:
+                return saying.waits_behind(self.seating, party, place)
+            short, higher = self._shortage(party), self._with_higher(party)
+            return saying.waits(self.seating, party, short, place, higher, self._behind(party))
         if party.lacks:
             return saying.lacks(self.seating, party, self._shortage(party))
         return saying.runs(party, size)
@@ -697,12 +713,15 @@ class Round:
 
     def _with_higher(self, party: Party) -> float:
         """Cores."""
-        held = sum(
-            one.shapes[role][0] * len(seats)
-            for one in self.ordered if one.runs and one.priority > party.priority
-            for role, seats in one.seats.items()
-        )  # fmt: skip
-        return (held + sum(cores for priority, cores in self.higher if priority > party.priority)) / 1000
+        if party.priority not in self.above:
+            held = sum(
+                one.shapes[role][0] * len(seats)
+                for one in self.ordered if one.runs and one.priority > party.priority
+                for role, seats in one.seats.items()
+            )  # fmt: skip
+            pods = sum(cores for priority, cores in self.higher if priority > party.priority)
+            self.above[party.priority] = (held + pods) / 1000
+        return self.above[party.priority]
 
     def used_share(self) -> float:
         cores = self.seating.sums[0]

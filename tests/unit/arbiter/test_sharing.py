@@ -112,10 +112,14 @@ def test_a_change_that_does_not_pay_within_the_time_left_is_not_made():
         assert workers(cluster([one], nodes(1, 8.0))) == [after]
 
 
-def test_a_gain_within_the_error_of_the_model_is_none():
+def test_a_gain_within_the_error_of_the_model_is_no_reason_to_take_from_others_but_what_is_free_may_be_tried():
     flat = tuple(Worth(0, at, 100.0 + at) for at in range(8))
     one = job("a", allowed=(0, 3), on="node-000", bid=bid((0, 3), (0, 4), flat))
-    assert workers(cluster([one], nodes(1, 8.0))) == [3]
+    other = job("b", allowed=(0, 3), on="node-000", bid=bid((0, 3), (0, 3), flat))
+    assert workers(cluster([one, other], nodes(1, 8.0))) == [3, 3]
+    assert workers(cluster([one, other], nodes(1, 9.0))) == [4, 3]
+    soon = job("a", allowed=(0, 3), on="node-000", bid=bid((0, 3), (0, 4), flat, left=1e4))
+    assert workers(cluster([soon], nodes(1, 9.0))) == [3], "nothing is learned for the last minutes"
 
 
 def test_a_job_is_left_alone_after_a_change_and_while_a_scaling_is_under_way():
