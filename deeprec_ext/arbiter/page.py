@@ -9,7 +9,7 @@ from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
 from deeprec_ext.gazer.report.document import GREY, LAYERS, Block, Document, Layer, Section, Stack, Table, Text
 from deeprec_ext.gazer.report.html import render
 from deeprec_ext.gazer.report.words import moment, number, offset, shorten
-from deeprec_ext.units import counted, format_seconds
+from deeprec_ext.units import counted
 
 SHOWN_MAX = 18
 """Jobs with an area of their own, those that have had most; the others are one."""
@@ -60,7 +60,7 @@ def document(title: str, recorded: Sequence[Recorded], now: float) -> Document:
     ]
     changes = _changes(recorded)
     return Document(
-        title, "running",
+        title, "running" if recorded[-1][0].jobs else "ended",
         f"{counted(len(sums), 'job')} from {moment(times[0])} to {moment(end)}.",
         (
             ("cores", number(there[-1])), ("given to jobs, of all the time", f"{used / all_:.0%}" if all_ else "–"),
@@ -91,20 +91,13 @@ def _layers(sums: dict[str, float], held: Sequence[dict[str, float]]) -> list[La
 
 def _totals(sums: dict[str, float], recorded: Sequence[Recorded]) -> Table:
     jobs: dict[str, Job] = {job.name: job for cluster, _ in recorded for job in cluster.jobs}
-    waited: dict[str, float] = {}
-    for cluster, _ in recorded:
-        for job in cluster.jobs:
-            if not job.started:
-                waited[job.name] = max(0.0, cluster.time - job.arrived)
     rows = [
-        [short(name), str(jobs[name].priority), number(jobs[name].weight), f"{sums[name] / 60:,.1f}",
-         format_seconds(waited[name]) if waited.get(name) else ""]
+        [short(name), str(jobs[name].priority), number(jobs[name].weight), f"{sums[name] / 60:,.1f}"]
         for name in sorted(sums, key=lambda name: -sums[name])
-    ]  # fmt: skip
+    ]
     left = len(rows) - CHANGES_MAX
     note = f"{left} more jobs are not shown." if left > 0 else ""
-    titles = ("job", "priority", "weight", "core-minutes", "waited")
-    return Table(titles, rows[:CHANGES_MAX], frozenset({1, 2, 3, 4}), note)
+    return Table(("job", "priority", "weight", "core-minutes"), rows[:CHANGES_MAX], frozenset({1, 2, 3}), note)
 
 
 def _changes(recorded: Sequence[Recorded]) -> list[tuple[float, Allowance | None, Allowance]]:

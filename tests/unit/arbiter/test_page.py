@@ -44,13 +44,14 @@ def test_each_job_has_an_area_of_the_cores_that_it_had_from_time_to_time() -> No
     assert (list(stack.times), stack.end, stack.top) == ([100.0, 110.0, 120.0, 140.0], 150.0, 6.0)
 
 
-def test_use_is_of_all_cores_all_the_time_and_waits_are_told() -> None:
+def test_use_is_of_all_cores_all_the_time() -> None:
     found = document("pool ads", [at(0.0, a=4), at(10.0, a=1, b=None), at(20.0, a=1, b=1)], 30.0)
     figures = dict(found.figures)
     assert figures["given to jobs, of all the time"] == "83%", "6, 3 and 6 of 6 cores"
     table = found.sections[0].blocks[1]
     assert isinstance(table, Table)
-    assert {row[0]: row[4] for row in table.rows} == {"a": "", "b": "10.0 s"}
+    assert {row[0]: row[3] for row in table.rows} == {"a": "2.0", "b": "0.5"}, "core-minutes"
+    assert found.state == "running" and document("pool ads", [at(0.0, a=4), at(9.0)], 0.0).state == "ended"
 
 
 def test_what_was_decided_is_told_once_for_each_change_the_last_first() -> None:
