@@ -204,7 +204,7 @@ class _Running:
         self._supervisor: Supervisor | None = None
         if source.followed and spec.own_pods:
             follower.park = self._parking.begin
-            self._supervisor = Supervisor(job, master.pods, backend, self._parking.begin)
+            self._supervisor = Supervisor(job, backend, self._parking.begin, master.begin_with)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
         first, chief = sizes(source.job, names.STARTED_WITH_ANNOTATION), not source.job.chief

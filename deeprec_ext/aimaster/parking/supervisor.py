@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.parking import supervision
 from deeprec_ext.aimaster.parking.supervision import Verdict, What
-from deeprec_ext.aimaster.pods import recovery
-from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.retries import Sleep
@@ -31,12 +29,16 @@ class Cluster(Protocol):
 
 
 class Supervisor:
-    """`park`: (why, after so many seconds there may be room); comes back at once."""
+    """Args:
+    park: (why, after so many seconds there may be room); comes back at once.
+    begin_with: (PS, workers) before the first view. Raises UnreachableError.
+    """
 
     def __init__(
-        self, job: Job, pods: Pods, cluster: Cluster, park: Callable[[str, float], None], sleep: Sleep = asyncio.sleep
-    ) -> None:
-        self._job, self._pods, self._cluster, self._park, self._sleep = job, pods, cluster, park, sleep
+        self, job: Job, cluster: Cluster, park: Callable[[str, float], None],
+        begin_with: Callable[[int, int], Awaitable[None]], sleep: Sleep = asyncio.sleep,
+    ) -> None:  # fmt: skip
+        self._job, self._cluster, self._park, self._begin_with, self._sleep = job, cluster, park, begin_with, sleep
         self._since: dict[str, float] = {}  # pod without a node → when it was first seen so, monotonic
 
     async def run(self) -> None:
@@ -80,7 +82,7 @@ class Supervisor:
         ps, workers = job.spec.min_ps, job.spec.min_workers
         job.event("least", reason=why, ps=ps, workers=workers)
         try:
-            await recovery.resize(job, self._pods, ps, workers)
+            await self._begin_with(ps, workers)
         except UnreachableError as error:
             log.warning("the job does not begin with its least yet: %s", error)
             job.store.put(**{LEAST_SINCE: None})

@@ -177,10 +177,15 @@ class AIMaster:
         size = self.autoscaler.start(await beginning.decide())
         ps, workers = self.job.spec.within_first(size.ps, size.workers)
         size = dataclasses.replace(size, ps=ps, workers=workers)
-        await recovery.resize(self.job, self.pods, size.ps, size.workers)
+        if not self.job.cluster.formed:  # else it has begun with its least meanwhile
+            await self.begin_with(size.ps, size.workers)
+        self._tasks.append(asyncio.ensure_future(beginning.foretell(size)))
+
+    async def begin_with(self, ps: int, workers: int) -> None:
+        """Before the first view: this size, whatever was asked for; the view, if its PS are there. Raises UnreachableError."""
+        await recovery.resize(self.job, self.pods, ps, workers)
         self.job.lock.give_back("the start", Hold.FIRST_VIEW)
         self._admission.form()
-        self._tasks.append(asyncio.ensure_future(beginning.foretell(size)))
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

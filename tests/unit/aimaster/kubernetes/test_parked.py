@@ -132,7 +132,7 @@ def test_a_strict_job_that_has_lost_a_pod_for_which_there_is_no_room_parks_itsel
         it.more["settings"] = dataclasses.replace(it.more["settings"], supervise="strict")
         serving = it.aimaster()
         await it.trains()
-        it.full = True
+        it.no_room.add("worker-0")
         it.api.vanish(PODS, "ctr-worker-0")
         word = await parked(it)
         assert word.why.startswith("strict, and there is no room for worker-0") and word.again_seconds == 60.0
@@ -151,6 +151,30 @@ def test_a_job_begins_with_no_more_than_it_may_have_and_that_is_no_request_of_it
         assert it.api.names(PODS) == ["ctr-chief-0", "ctr-ps-0"]
         await until(lambda: json.loads(it.annotations.get(names.SCALED_TO_ANNOTATION, "{}")).get("PS") == 1, "noted")
         assert not (await it.status()).scalings
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("supervise", ["dynamic", "strict"])
+def test_a_job_for_which_there_is_no_room_begins_with_its_least_or_fails_where_it_is_strict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervise: str
+) -> None:
+    monkeypatch.setattr(supervisor, "LOOK_SECONDS", 0.05)
+
+    async def test(it: Cluster) -> None:
+        it.more = {"settings": dataclasses.replace(SETTINGS, supervise=supervise, max_wait_seconds=1.0)}
+        it.no_room.add("ps-1")
+        serving = it.aimaster()
+        if supervise == "strict":
+            assert await serving == 1
+            word = (tmp_path / "termination-log").read_text()
+            assert word.startswith("there was no room for ps-1") and word.endswith("within 1.0 s (max-wait)"), word
+            return
+        await it.trains(1)
+        assert set(it.api.names(PODS)) == {"ctr-chief-0", "ctr-ps-0"} and len((await it.status()).slot_map) == 8
+        assert [one["ps"] for one in events(tmp_path / "pod-1", "least")] == [1]
         serving.cancel()
         await asyncio.wait([serving])
 

@@ -78,7 +78,7 @@ class Kubelet:
     async def run(self) -> None:
         async for kind, pod in self._it.api.watch(PODS, "team", "0"):
             name, where = pod["metadata"]["name"], pod["metadata"]["name"].partition("-")[2]
-            if kind == "ADDED" and self._it.full:
+            if kind == "ADDED" and where in self._it.no_room:
                 continue
             if kind == "ADDED":
                 self._it.api.run(name, container=f"{pod['metadata']['uid']}/0")
@@ -118,7 +118,7 @@ class Cluster(World):
         if self.in_step:
             self.catalogue = pb.Catalogue()
         self.pods = 0
-        self.full = False  # no pod finds a node any more
+        self.no_room: set[str] = set()  # whose pods find no node
         self.more: dict[str, Any] = {}  # of the AIMaster's specification
         self.words: list[str] = []  # and of its command line
         self.model: pb.Declaration | None = None  # that the chief declares; None: it has none before its view
