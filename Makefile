@@ -123,7 +123,7 @@ test-all: lint  ## Both, with the long tests, a minute or longer each
 
 .PHONY: compat
 compat: $(VENV)/installed-compat  ## Run scripts in the style of TensorFlow's tutorials, unchanged, scaled, with kills
-	$(BIN)/python -m pytest tests/compat $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) tests/compat $(PYTEST_ARGS)
 
 .PHONY: compat-latest
 compat-latest:  ## The same on the newest TensorFlow that was tried, without Estimator, in an environment of its own
@@ -135,10 +135,9 @@ keras-latest:  ## Keras's `fit` on the newest TensorFlow: what it computes, and 
 
 .PHONY: keras-fit
 keras-fit: $(VENV)/installed-compat
-	$(BIN)/python -m pytest $(wordlist 1,4,$(KERAS_LATEST)) $(PYTEST_ARGS)  # each leaves its servers behind: in two processes
-	$(BIN)/python -m pytest $(wordlist 5,$(words $(KERAS_LATEST)),$(KERAS_LATEST)) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/behaviour/test_fit.py -k "rows_of_arrays_are_trained or records_of_files" $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/behaviour/test_fit_in_step.py -k "an_unchanged_script" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(UNIT_TESTS) $(KERAS_LATEST) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) tests/behaviour/test_fit.py tests/behaviour/test_fit_in_step.py \
+	    -k "rows_of_arrays_are_trained or records_of_files or an_unchanged_script" $(PYTEST_ARGS)
 
 # PyTorch's CPU wheel is in no registry, and its default one pulls 2.5 GB of CUDA: Debian's package has what the tests want.
 TORCH_PYTHON ?= /usr/bin/python3
@@ -159,7 +158,7 @@ torch:  ## PyTorch's DDP scripts in real jobs, with Debian's python3-torch, in .
 .PHONY: torch-tests
 torch-tests: $(VENV)/installed-torch
 	$(BIN)/python -c 'import importlib.util as found, sys; sys.exit("TensorFlow is here" if found.find_spec("tensorflow") else 0)'
-	$(BIN)/python -m pytest tests/unit/torch tests/torch $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(AT_ONCE) tests/unit/torch tests/torch $(PYTEST_ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/installed-test  ## Run the tests that are not marked slow

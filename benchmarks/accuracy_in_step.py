@@ -6,10 +6,10 @@
   cnn      two convolutions, pictures of 28 x 28 (as MNIST's)
   resnet   ResNet-20 (He et al., 2016) with BatchNormalization, pictures of 32 x 32 x 3 (as CIFAR-10's)
 
-Each model and seed twice, from the same first values over the same generated pictures as often: by plain Keras in one
-process, and under `deeprec-ext run --strategy allreduce`, where the chief and its workers go 1 → 4 → 2 and one is killed
-(SIGKILL) between, each at a share of the steps. Accuracy is that of pictures that nobody has trained. A job in which not all of
-that has happened is an error.
+Each model and seed thrice, from the same first values over the same generated pictures as often: by plain Keras in one
+process, in a job of two that stay, and under `deeprec-ext run --strategy allreduce`, where the chief and its workers go
+1 → 4 → 2 and one is killed (SIGKILL) between, each at a share of the steps. Accuracy is that of pictures that nobody has
+trained. A job in which not all of that has happened is an error.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ BATCH = 64
 MODELS = {"cnn": (12000, 15, 1.2), "resnet": (3000, 8, 2.5)}
 """Pictures, epochs, noise."""
 TESTED = 3000
+KINDS = ("plain", "fixed", "elastic")
 UP, KILL, DOWN = 0.15, 0.4, 0.6
 """Shares of the steps at which workers come, one is killed, workers go."""
 LIMIT_SECONDS = 1800.0
@@ -95,6 +96,15 @@ def train(name: str, seed: int, out: Path) -> None:
         out.write_text(json.dumps({"accuracy": accuracy}))
 
 
+def fixed(words: list[str]) -> dict[str, Any]:
+    """A job of the chief and a worker, all the time."""
+    flags = ("--strategy", "allreduce", "--workers", "1", "--max-workers", "1")
+    with running(words, ps=0, workers=1, flags=flags, label="accuracy", sized=False) as job:
+        if job.process.wait(LIMIT_SECONDS):
+            raise RuntimeError(f"the job has failed; see {job.base}")
+        return {"repeated": job.summary()["data"]["repeated"]}
+
+
 def elastic(words: list[str], steps: int, place: Path) -> dict[str, Any]:
     events = place / "events.yaml"
     events.write_text(
@@ -113,17 +123,19 @@ def elastic(words: list[str], steps: int, place: Path) -> dict[str, Any]:
     return {"sizes": sizes, "repeated": summary["data"]["repeated"]}
 
 
-def measure(name: str, seed: int) -> dict[str, Any]:
+def measure(name: str, seed: int, kinds: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {"model": name, "seed": seed}
     count, epochs, _ = MODELS[name]
     with tempfile.TemporaryDirectory(prefix="accuracy-") as place:
-        for kind in ("plain", "elastic"):
+        for kind in kinds:
             out, told = Path(place) / f"{kind}.json", {}
             words = [str(SCRIPT), "train", "--models", name, "--seeds", str(seed), "--out", str(out)]
             began = time.time()
             if kind == "plain":
                 subprocess.run([sys.executable, *words], env=environment(PYTHONPATH=str(ROOT)), cwd=ROOT, check=True,
                                stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS)  # fmt: skip
+            elif kind == "fixed":
+                told = fixed(words)
             else:
                 told = elastic(words, -(-count // BATCH) * epochs, Path(place))
             found[kind] = {**json.loads(out.read_text()), "seconds": time.time() - began, **told}
@@ -136,6 +148,9 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("train",), help=argparse.SUPPRESS)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--kinds", default=",".join(KINDS), help="plain: one process; fixed: two; elastic: as they come and go"
+    )
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -143,18 +158,18 @@ def main() -> None:
         train(arguments.models, arguments.seeds, arguments.out)
         return
     end_on_signals()
-    rows = [measure(name, seed) for name in arguments.models.split(",") for seed in range(1, arguments.seeds + 1)]
+    kinds = tuple(arguments.kinds.split(","))
+    rows = [
+        measure(name, seed, kinds) for name in arguments.models.split(",") for seed in range(1, arguments.seeds + 1)
+    ]
     if arguments.json:
         print(json.dumps(rows))
         return
     for name in dict.fromkeys(row["model"] for row in rows):
         own = [row for row in rows if row["model"] == name]
-        plain, changed = ([row[kind]["accuracy"] for row in own] for kind in ("plain", "elastic"))
-        print(
-            f"{name}: one process {statistics.fmean(plain):.4f} ({min(plain):.4f}–{max(plain):.4f}), elastic "
-            f"{statistics.fmean(changed):.4f} ({min(changed):.4f}–{max(changed):.4f}); difference of each seed "
-            + ", ".join(f"{a - b:+.4f}" for a, b in zip(changed, plain))
-        )
+        for kind in kinds:
+            values = [row[kind]["accuracy"] for row in own]
+            print(f"{name}, {kind}: {statistics.fmean(values):.4f} ({min(values):.4f}–{max(values):.4f})")
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def member(arguments: argparse.Namespace) -> None:
     from benchmarks.fit_in_step import BATCH, SHAPES, build
     from deeprec_ext.allreduce import given as givens
     from deeprec_ext.allreduce.ahead import Ahead
-    from deeprec_ext.allreduce.meeting import Listener
+    from deeprec_ext.allreduce.meeting import Generation, Listener
     from deeprec_ext.allreduce.ring import LostError
-    from deeprec_ext.allreduce.summing import Generation, Summing
+    from deeprec_ext.allreduce.summing import Summing
     from deeprec_ext.keras.entry import GENERATIONS
     from deeprec_ext.keras.in_step.home import Model
     from deeprec_ext.keras.in_step.model import InStep

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from deeprec_ext.allreduce.meeting import Listener
-from deeprec_ext.allreduce.summing import Generation, Summing
+from deeprec_ext.allreduce.meeting import Generation, Listener
+from deeprec_ext.allreduce.summing import Summing
 
 STEPS = 3
 """Of each generation."""

@@ -32,6 +32,9 @@ BAD_RECORDS = ("fail", "skip")
 
 SWITCH = ("auto", "on", "off")
 
+SUPERVISION = ("dynamic", "strict")
+"""What a TFJob does that has not all of its pods."""
+
 RATES_IN_STEP, RATES_WITH_PS = ("linear", "root"), ("inverse", "inverse_root")
 """How the learning rate may follow the number of trainers, in a job without PS, and with PS."""
 
@@ -318,6 +321,23 @@ class Settings:
     worker_batch_max: int = option(
         0, "Of a job without PS, in `fit`: a worker has so many records in memory at once; a larger part of a step is "
         "computed in several batches of one size, whose gradients are added (0: any number).", least=0, annotation=True)
+    supervise: str = option(
+        "dynamic", "Of a TFJob that has not the pods of its size: `dynamic` goes on with those that there are, `strict` is "
+        "suspended with what it has come to until there is room for all.", words=SUPERVISION, annotation=True)
+    max_wait_seconds: float = option(
+        0.0, "How long a TFJob that has not trained yet waits for room (0: for ever). Then a `dynamic` one begins with its "
+        "least PS and workers, and one that is `strict`, or has waited so long once more, fails.", annotation=True)
+    price_label: str = option(
+        "deeprec.io/price-per-hour", "Of the cluster's nodes: the label that has the price of an hour, in any currency. What a "
+        "spot node would cost on demand is said by `deeprec.io/on-demand-price-per-hour`, or as this one is called.",
+        annotation=True)
+    spot_wait_seconds: float = option(
+        300.0, "How long a pod of a TFJob that asks for spot nodes (annotation `spot`) waits for one; then it is made without "
+        "that wish, and so are others in the quarter of an hour after it (0: it waits for ever).", annotation=True)
+    bid_file: str = option(
+        "", "Of a job in a pool: file in which its AIMaster says what each size would be worth to the job; empty: nowhere.")
+    allowance_file: str = option(
+        "", "The same: file in which it is told how many PS and workers the job may have, looked at twice a second.")
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)
@@ -361,6 +381,8 @@ class JobSpec(Sizes):
     operator: bool = option(True, "of a TFJob; without one the job is kept in the ConfigMap NAME-tfjob")
     package_image: str = option("", "of a TFJob: brings this package into its pods")
     gang_scheduler: str = option("", "of a TFJob: its pods belong to this one's PodGroup")
+    first_ps: int = option(0, "of a TFJob: begins, or goes on after it was parked, with so many at the most; 0: any number")
+    first_workers: int = option(-1, "the same for workers beside the chief; -1: any number", least=-1)
     settings: Settings = field(default_factory=Settings)
     given: frozenset[str] = frozenset()  # names of the settings that somebody has given, be it with their usual value
     workdir: Path = Path()
@@ -370,6 +392,11 @@ class JobSpec(Sizes):
     def sums(self) -> bool:
         """Whether it has no PS: chief and workers sum their gradients, step by step. It has no slots either."""
         return not self.slots
+
+    def within_first(self, ps: int, workers: int) -> tuple[int, int]:
+        """What it begins with instead of so many PS and workers, or goes on with after it was parked."""
+        most = self.first_workers if self.first_workers >= 0 else workers
+        return min(ps, self.first_ps or ps), min(workers, most)
 
     def steps_rate(self, rates: Iterable[float]) -> float:
         """Steps a second of the job, of those that each trainer makes: in step all make the same."""
@@ -395,6 +422,9 @@ OTHERS = (
     Option("package", "inject", "inject: an init container brings the package into the user's image; image: the image has it",
            ("inject", "image"), annotation=True),
     Option("state_volume", "", "a claim for the AIMaster's files", annotation=True),
+    Option("weight", 1.0, "where jobs share a cluster: its share among those of its priority", annotation=True),
+    Option("queue", "", "where jobs share a cluster: whose quota counts for it (default: its namespace's)", annotation=True),
+    Option("spot", "", "key=value: the label (or taint) of spot nodes, for which templates ask", annotation=True),
     Option("reachable_from", "", "namespaces whose pods reach the page and what containers serve", annotation=True),
 )
 # fmt: on

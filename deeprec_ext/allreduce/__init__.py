@@ -1,7 +1,8 @@
 """Synchronous training whose workers come, go and die: sums over all of them, of any framework's numbers.
 
-Free of TensorFlow. `ring`: one generation's members sum; `meeting`: where they find each other; `summing`: sums that survive
-the end of a generation; `states`: what a newcomer needs. Scripts call `join` (`elastic/member/`):
+Free of TensorFlow. `ring`: one generation's members sum; `meeting`: where they find each other; `agreeing`: what follows from
+what they say there; `summing`: sums that survive the end of a generation; `states`, `handing`: what a newcomer needs.
+Scripts call `join` (`elastic/member/`):
 
     member = deeprec_ext.allreduce.join(deeprec_ext.allreduce.Variables([*model.variables, *optimizer.variables]))
     while member.step < 1000:

@@ -111,6 +111,14 @@ class Kept:
         log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
         return True
 
+    def remove(self) -> None:
+        """What was kept of this `fit` is used up."""
+        if self._directory is not None:
+            try:
+                self._file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("%s stays there: %s", self._file, error)
+
     def _now(self) -> bytes | None:
         """None: nobody tells it. A model without one would take the ledger to its beginning."""
         try:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from deeprec_ext.allreduce.ring import LostError, Ring
 
@@ -25,6 +27,38 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER
 """Seconds, a count, and milliseconds in which what was sent has to be taken: who gets a state may take long to read on."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The members of one ring.
+
+    Attributes:
+      number: grows; rank: this member's place; addresses: host and port of all, in the order of the ring; secret: what only
+        members know.
+    """
+
+    number: int
+    rank: int
+    addresses: tuple[tuple[str, int], ...]
+    secret: bytes
+
+
+class Generations(Protocol):
+    """Where generations come from."""
+
+    def after(self, number: int, trouble: str) -> Generation:
+        """The newest that this member is in, once there is one that is newer. Raises DeepRecError where none will come.
+
+        Args:
+          trouble: why the one of that number is of no use here any more; empty at the beginning.
+        """
+
+    def over(self, number: int) -> bool:
+        """Whether there is a newer one."""
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """`told` is called, in whatever thread, when there is a newer one."""
 
 
 class Waiting:

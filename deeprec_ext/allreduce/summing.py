@@ -15,82 +15,40 @@ that the others never had, and have summed again without it.
 Where a script makes its steps itself (`Summing.place`), members may come to different ones: a newcomer begins its loop, in the
 midst of which the others are. Then each sum begins with a word of all, and who is elsewhere than the first that has the newest
 state waits: it hands on what passes through the ring, gives nothing and takes nothing, until the others come to where it is,
-and then gets their state.
+and then gets their state. Such a script may also rest, while the others go on. Who comes back knows who was there when it went:
+where one of those is missed by all that have the newest state here, it may have gone on, and is waited for a while. Else two
+would go on from one state, each alone, and what the one has trained would be lost.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
-import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 
+from deeprec_ext.allreduce.agreeing import ANY, Word, agreed, heard
 from deeprec_ext.allreduce.given import Given, of
-from deeprec_ext.allreduce.meeting import Listener, Waiting, join
+from deeprec_ext.allreduce.handing import State, digest, hand_on
+from deeprec_ext.allreduce.meeting import Generations, Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
 from deeprec_ext.errors import ProtocolError
 
 WAYS_MAX = 1000
 JOIN_SECONDS = 60.0
 """For all members of a generation to find each other; its end ends the wait, too."""
-STATE_BYTES = 1 << 22
-WORD = 11
-"""Parts of what each says when a ring is entered."""
 ELSEWHERE_SECONDS = 300.0
 """So long who is elsewhere in the script waits for the others to come there."""
-_LENGTH = struct.Struct("!q")
+ABSENT_SECONDS = 60.0
+"""So long who comes back from a rest waits for those who may have gone on meanwhile, and rest now."""
+LOOK_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Generation:
-    """The members of one ring.
-
-    Attributes:
-      number: grows; rank: this member's place; addresses: host and port of all, in the order of the ring; secret: what only
-        members know.
-    """
-
-    number: int
-    rank: int
-    addresses: tuple[tuple[str, int], ...]
-    secret: bytes
-
-
-class Generations(Protocol):
-    """Where generations come from."""
-
-    def after(self, number: int, trouble: str) -> Generation:
-        """The newest that this member is in, once there is one that is newer. Raises DeepRecError where none will come.
-
-        Args:
-          trouble: why the one of that number is of no use here any more; empty at the beginning.
-        """
-
-    def over(self, number: int) -> bool:
-        """Whether there is a newer one."""
-
-    def watch(self, told: Callable[[], None]) -> None:
-        """`told` is called, in whatever thread, when there is a newer one."""
-
-
-class State(Protocol):
-    """What a newcomer needs: all that steps leave behind and that is alike on all members."""
-
-    def take(self) -> Sequence[Array]:
-        """Arrays of any shape and type, always the same ones in the same order."""
-
-    def put(self, arrays: Sequence[Array]) -> None:
-        """What another member has taken. Raises ProtocolError where the models are not alike."""
 
 
 class OtherError(ProtocolError):
@@ -117,6 +75,8 @@ class Summed:
       followed: whether the sum that this member had before it is in the state: not where it alone had that one when it was
         left out, and the others have summed that step again. So what was trained is known when the next sum is there.
       unanimous: whether all members voted for what they vote on; members: how many summed.
+      holds: of each of them, in the order of the ring, what it has said that it holds; empty: this member had that sum from
+        another one.
     """
 
     arrays: list[Array]
@@ -126,14 +86,11 @@ class Summed:
     followed: bool
     unanimous: bool = False
     members: int = 1
+    holds: tuple[int, ...] = ()
 
 
 _TAIL = 4
 """Numbers behind those that are summed: the weight, members, votes, and who asks that all have what it has."""
-
-
-_ANY = -1
-"""What somebody sums who looks: whatever the others do."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +101,7 @@ class _Result:
     before: int  # of the one that summed the step before
     begun: int  # of the one in which the model began
     kind: int = 0  # of what was summed
+    holds: tuple[int, ...] = ()
 
     @property
     def kept(self) -> int:
@@ -181,6 +139,9 @@ class Summing:
         self._is_in_state = False  # what this member has given to a sum that it lost: others had that sum
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         self._nobody = False  # of those who have met has a state, nor may begin
+        self._there: frozenset[tuple[str, int]] = frozenset()  # addresses of the present generation
+        self._left: frozenset[tuple[str, int]] = frozenset()  # of those who were there when this member went to rest
+        self._waits_until = 0.0  # for those; 0: not yet
         generations.watch(self._look)
 
     @property
@@ -190,7 +151,7 @@ class Summing:
 
     def sum(
         self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False, leads: bool = False,
-        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
+        entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False, holds: int = 0,
     ) -> Summed:  # fmt: skip
         """The next step's, of all members; waits for them, and for the next generation where this one ends meanwhile.
 
@@ -207,6 +168,7 @@ class Summing:
             it gives up the sum, and that generation.
           exact: so many of the last arrays are no gradients, and travel as they are.
           other: these arrays may be others than those of the step before; all members sum the same in the same step.
+          holds: a number that all are told; up to 2 ** 24, which is whole in float32.
 
         Raises OtherError where the others sum something else in this step, ProtocolError where this member's arrays or state
         are not like theirs.
@@ -238,7 +200,7 @@ class Summing:
                     continue
                 if self._ring is not before or self._number != number:
                     entered()
-                result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact)
+                result = self._summed(given, 0.0 if self._is_new else weight, vote, leads, exact, holds=holds)
                 return self._had(result, given)
 
     def give_up(self) -> None:
@@ -276,12 +238,12 @@ class Summing:
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
         self.close()
-        self._last, self._trouble = None, "a member has begun anew"
+        self._last, self._trouble, self._left = None, "a member has begun anew", frozenset()
 
     def rest(self) -> None:
         """Nobody waits for this member; with its next sum it goes on with what it has, or gets what it has missed."""
         self.close()
-        self._trouble = "a member was away"
+        self._trouble, self._left, self._waits_until = "a member was away", self._there, 0.0
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""
@@ -305,7 +267,7 @@ class Summing:
             raise
 
     def _had(self, result: _Result, given: Given) -> Summed:
-        self._last = result
+        self._last, self._left = result, frozenset()
         if not self._ways or self._ways[-1][1] != result.number:
             self._ways = [*self._ways[-WAYS_MAX:], (result.step, result.number)]
         return self._shaped(result, given)
@@ -340,15 +302,18 @@ class Summing:
             (self._is_new, self._gave_in), self._last = held, last
 
     def _summed(
-        self, given: Given, weight: float, vote: bool, leads: bool, exact: int, members: int = 1
+        self, given: Given, weight: float, vote: bool, leads: bool, exact: int, members: int = 1, holds: int = 0
     ) -> _Result:  # fmt: skip
         ring, last = self._ring, self._last
         assert ring is not None and last is not None
         flat = self._room(given.like)
         if not self._is_new:
             self._gave_in.add(self._number)
-        flat[-_TAIL:] = weight, members, vote, leads
-        ring.sum(flat[-_TAIL:])
+        words = np.zeros(_TAIL + ring.size, flat.dtype)
+        words[:_TAIL] = weight, members, vote, leads
+        words[_TAIL + ring.rank] = holds
+        ring.sum(words)
+        flat[-_TAIL:] = words[:_TAIL]
         total, rounded = float(flat[-_TAIL]), 0
         if self.half:
             rounded = sum(one.size for one in given.like[: len(given.like) - exact])
@@ -367,7 +332,8 @@ class Summing:
             ring.sum(flat[exactly:end], over=total)
         if flat[-1]:
             self._level(ring, leads)
-        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given, exact))
+        told = tuple(map(int, words[_TAIL:]))
+        return _Result(flat, last.step + 1, self._number, last.number, last.begun, self._kind(given, exact), told)
 
     def _shaped(self, result: _Result, given: Given) -> Summed:
         found: list[Array] = []
@@ -378,13 +344,11 @@ class Summing:
             at += one.size
         counted = result.number in self._gave_in or self._is_in_state
         followed, self._followed = self._followed, True
-        return Summed(found, total, result.step, counted, followed, votes == members, int(members))
+        return Summed(found, total, result.step, counted, followed, votes == members, int(members), result.holds)
 
     def _level(self, ring: Ring, leads: bool) -> None:
         """All have the state of the first that leads."""
-        check = zlib.crc32(b"")
-        for one in self._state.take():
-            check = zlib.crc32(_bytes(np.ascontiguousarray(one)), check)
+        check = digest(self._state)
         told = [json.loads(one) for one in ring.gather(json.dumps((leads, check)).encode())]
         source = next(rank for rank, (leads, _) in enumerate(told) if leads)
         if any(one[1] != told[source][1] for one in told):
@@ -393,7 +357,7 @@ class Summing:
     def _kind(self, given: Given, exact: int) -> int:
         """Of what is summed, and how it is cut; odd, where there are gradients among it."""
         if not given.like:
-            return _ANY
+            return ANY
         shapes = [(one.dtype.str, one.shape) for one in given.like]
         check = zlib.crc32(repr([self.half, self.place, given.starts, *shapes]).encode())
         return check << 1 | (exact < len(given.like))
@@ -433,64 +397,41 @@ class Summing:
         self._number = number = generation.number
         wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
+        self._there = frozenset(generation.addresses)
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
         return self._meet(self._ring, given, self._kind(given, exact))
 
     def _meet(self, ring: Ring, given: Given, mine_is: int) -> _Result | None:
         """What everybody has, and what who needs. All do the same with the same that was told."""
-        last, dtype = self._last, given.like[0].dtype if given.like else np.dtype(np.float32)
-        mine = (-1, -1, -1, -1, 0)
-        if last is not None:
-            mine = (last.begun, last.step, last.number, last.before, last.kept)
-        had = (last.kind, last.flat.dtype.str) if last is not None else (0, dtype.str)
-        may_begin = self._may_begin and bool(given.like)
-        said = json.dumps((*mine, mine_is, may_begin, *had, bool(self.place), self._asks)).encode()
-        try:
-            told = [tuple(json.loads(one)) for one in ring.gather(said)]
-        except ValueError:
-            told = []
-        if {len(one) for one in told} != {WORD}:
-            raise LostError("a member says what is no word of this release")
-        # Who makes no word before each sum cannot be waited for.
-        wordless = [one for one in told if not one[9] and one[1] >= 0]
-        best = max(wordless or told, key=lambda one: one[:5])  # the first of them; of the model that began last
-        source, (begun, step, number, before, kept, kind, _, kind_had, type_had, *_) = told.index(best), best
-        begins = step < 0  # the state of the first that may is everybody's
-        first = next((rank for rank, one in enumerate(told) if one[6] and one[9] == best[9]), None)
-        if begins and first is not None:
-            kind = told[first][5]
-        if kind == _ANY:  # who looks is the first of those who have nothing
-            kind = next((one[5] for one in told if one[5] != _ANY), _ANY)
-        late = [
-            kept > 0 and one[:3] == (begun, step - 1, before) and not one[9] for one in told
-        ]  # else it may be elsewhere by now
-        alike = [one[5] in (_ANY, kind_had if is_late else kind) for one, is_late in zip(told, late)]
-        waits = [one[9] and best[9] and not is_alike for one, is_alike in zip(told, alike)]
-        alike = [one or waiting for one, waiting in zip(alike, waits)]
+        last = self._last
+        mine = self._word(given, mine_is)
+        words = heard(ring.gather(mine.told()))
+        found = agreed(words)
+        best, source, late, waits = found.best, found.source, found.late, found.waits
+        begun, step, number, before, *_ = best
+        if mine.absent and found.may_be_behind:
+            self._wait_for(mine.absent)
         self._passes = None
-        if not alike[ring.rank]:
-            raise OtherError(bool(kind & 1))
-        if not all(alike):
+        if not found.alike[ring.rank]:
+            raise OtherError(bool(found.kind & 1))
+        if not all(found.alike):
             ring.leave()  # in order: it is to hear what all have said
             raise LostError("a member sums numbers of other shapes or types, and is none of us")
-        if begins:
-            if first is None:
+        if found.begins:
+            if source < 0:
                 self._nobody = True
                 ring.leave()  # in order, as above
                 raise LostError("nobody has the model, and who may begin it is not here")
-            source = first
             begun = number = self._number  # two beginnings are not the same
-        same = [
-            waits[rank] or (one[:4] == best[:4] and (not begins or rank == source)) for rank, one in enumerate(told)
-        ]
         result = None
         if any(late):
-            flat = last.flat if last is not None and mine == best[:5] else np.empty(kept, np.dtype(type_had))
+            has_it = last is not None and mine[:5] == best[:5]
+            flat = last.flat if last is not None and has_it else np.empty(best.kept, np.dtype(best.type_had))
             ring.hand_on(flat, source)
-            result = _Result(flat, step, number, before, begun, kind_had)
-        if not all(is_same or is_late for is_same, is_late in zip(same, late)):
-            takes = not same[ring.rank] and not late[ring.rank]
+            result = _Result(flat, step, number, before, begun, best.kind_had)
+        if not all(is_same or is_late for is_same, is_late in zip(found.same, late)):
+            takes = not found.same[ring.rank] and not late[ring.rank]
             ways = self._hand_on_state(ring, source, takes=takes)
             if takes:
                 self._followed = self._followed and (
@@ -504,71 +445,44 @@ class Summing:
                 self._gave_in.clear()
                 self._last = result or _Result(np.empty(0), max(step, 0), number, before, begun)
         if waits[ring.rank]:
-            firsts, numbers, exact, form = told[source][10]
+            firsts, numbers, exact, form = words[source].asks
             self._passes = firsts, numbers, exact, form
-        elif begins:
-            self._is_new = not same[ring.rank]
+        elif found.begins:
+            self._is_new = not found.same[ring.rank]
             self._last = self._last or _Result(np.empty(0), 0, number, before, begun)
         return result if late[ring.rank] else None
 
+    def _word(self, given: Given, kind: int) -> Word:
+        last, kind_had = self._last, 0
+        begun = step = number = before = -1
+        kept, type_had = 0, given.like[0].dtype.str if given.like else np.dtype(np.float32).str
+        if last is not None:
+            begun, step, number, before, kept = last.begun, last.step, last.number, last.before, last.kept
+            kind_had, type_had = last.kind, last.flat.dtype.str
+        absent = len(self._left - self._there) if self.place and last is not None else 0
+        may_begin = self._may_begin and bool(given.like)
+        return Word(
+            begun, step, number, before, kept, kind, may_begin, kind_had, type_had, bool(self.place), self._asks, absent
+        )  # fmt: skip
+
+    def _wait_for(self, absent: int) -> None:
+        """So many members, who may have gone on from the newest state that is here. Raises LostError when somebody has come."""
+        if not self._waits_until:
+            self._waits_until = time.monotonic() + ABSENT_SECONDS
+            log.info(
+                "waiting up to %g s for %d of those who were there when this process went to rest: they may have gone on",
+                ABSENT_SECONDS, absent,
+            )  # fmt: skip
+        while time.monotonic() < self._waits_until:
+            if self._generations.over(self._number):
+                raise LostError("others have come, who may have gone on")
+            time.sleep(LOOK_SECONDS)
+
     def _hand_on_state(self, ring: Ring, source: int, *, takes: bool) -> list[tuple[int, int]]:
-        """The state of one to all that are new; the others are on its way. Returns which generations have summed its steps."""
-        arrays: list[Array] = []
-        if ring.rank == source:
-            arrays = [np.asarray(one, order="C") for one in self._state.take()]
-        head = {"ways": self._ways, "arrays": [(one.dtype.str, one.shape) for one in arrays]}
-        head = json.loads(self._hand_on_text(ring, source, json.dumps(head)))
-        if takes:
-            arrays = [np.empty(shape, np.dtype(kind)) for kind, shape in head["arrays"]]
-        if takes or ring.rank == source:
-            checks = [self._hand_on_checked(ring, source, _bytes(one)) for one in arrays]
-        else:
-            self._pass_state(ring, source, head["arrays"])
-            checks = []
-        true = json.loads(self._hand_on_text(ring, source, json.dumps(checks)))
-        if takes:
-            for place, (check, other) in enumerate(zip(checks, true)):
-                if check != other:
-                    raise LostError(f"array {place} of the state has not come as it was sent")
-            self._state.put(arrays)
-        return [(first, number) for first, number in head["ways"]]
-
-    @staticmethod
-    def _pass_state(ring: Ring, source: int, arrays: Sequence[tuple[str, Sequence[int]]]) -> None:
-        """Who does not take it holds a part of it at a time."""
-        part = np.empty(STATE_BYTES, np.uint8)
-        for kind, shape in arrays:
-            size = math.prod(shape) * np.dtype(kind).itemsize
-            for start in range(0, size, STATE_BYTES):
-                ring.hand_on(part[: min(STATE_BYTES, size - start)], source)
-            ring.hand_on(part[:0], source)
-
-    @staticmethod
-    def _hand_on_checked(ring: Ring, source: int, data: Array) -> int:
-        """While a part is on its way the one before it is checked."""
-        check = 0
-        for start in range(0, data.size, STATE_BYTES):
-            part = data[start : start + STATE_BYTES]
-            ring.hand_on(part, source, waits=False)
-            check = zlib.crc32(_bytes(part), check)
-        ring.hand_on(data[:0], source)
-        return check
-
-    @staticmethod
-    def _hand_on_text(ring: Ring, source: int, text: str) -> str:
-        data = np.frombuffer(bytearray(text.encode()), np.uint8)
-        length = np.frombuffer(bytearray(_LENGTH.pack(data.size)), np.uint8)
-        ring.hand_on(length, source)
-        if ring.rank != source:
-            data = np.empty(_LENGTH.unpack(length.tobytes())[0], np.uint8)
-        ring.hand_on(data, source)
-        return data.tobytes().decode()
+        """The state of one to all that are new. Returns which generations have summed its steps."""
+        return [(first, number) for first, number in hand_on(ring, source, self._state, self._ways, takes=takes)]
 
 
 def _summed_by(ways: Sequence[tuple[int, int]], step: int) -> int:
     """The generation that has summed it; -1: nobody knows any more."""
     return next((number for first, number in reversed(ways) if first <= step), -1)
-
-
-def _bytes(array: Array) -> Any:
-    return array.reshape(-1).view(np.uint8)

@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.rows is not None and arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
-    if (code := on_cluster("living", arguments)) is not None:
+    if (code := on_cluster("forwarding", arguments)) is not None:
         return code
     directory = directory_of(arguments)
     placed = get(directory)

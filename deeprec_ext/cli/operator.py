@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deeprec_ext import yamlfiles
+from deeprec_ext.arbiter.rules import STRICT, WEIGHT, Rules
 from deeprec_ext.bounds import whole
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.client import SCHEME, service_at
+
+if TYPE_CHECKING:
+    from tfjob.operator.arbiter.acting import ArbiterOptions
+
+RULES = (STRICT, WEIGHT)
 
 
 def add(commands: Any) -> None:
@@ -31,6 +37,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--package-image", default="", help="brings the package into users' pods (default: --image)")
     parser.add_argument("--history", default="", metavar="HOST:PORT", help="where the history of jobs is served, for TFJobs "
                         'with the annotation history: "true" (default: there is none)')  # fmt: skip
+    _add_arbiter(parser)
     parser.add_argument("--metrics-port", type=whole("port"), default=8080, help="/metrics, /healthz, /readyz; 0: none")
     parser.add_argument(
         "--webhook-port", type=whole("port"), default=9443, help="beside-kubeflow: where new TFJobs are looked at"
@@ -45,6 +52,23 @@ def add(commands: Any) -> None:
     parser.add_argument("--et", action="store_true", help="the ET operator's kinds as well: TrainingJobs are run as TFJobs, "
                         "ScaleOuts and ScaleIns scale elastic TFJobs (kai.alibabacloud.com/v1alpha1)")  # fmt: skip
     parser.add_argument("--no-leader-election", action="store_true", help="act at once; for a single operator")
+
+
+def _add_arbiter(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("arbiter", "elastic jobs share the cluster by their priorities")
+    group.add_argument("--arbiter", action="store_true", help="decide how many pods each elastic job may have")
+    group.add_argument(
+        "--arbiter-rules", choices=RULES, default=None, help="strict (default): of what is above everybody's least nobody has "
+        "any while a job of higher priority could use it; weight: it is shared by weight, whatever the priority",
+    )  # fmt: skip
+    group.add_argument("--arbiter-dry-run", action="store_true", help="decide and tell, and write nothing")
+    group.add_argument(
+        "--arbiter-record", metavar="FILE", type=Path, help="what was decided from what, a line of JSON each"
+    )
+    group.add_argument("--price-label", metavar="LABEL", default=None, help="of nodes: what one costs for an hour "
+                       "(default: deeprec.io/price-per-hour)")  # fmt: skip
+    group.add_argument("--spot-label", metavar="LABEL=VALUE", action="append", default=[], help="of nodes that their provider "
+                       "may take back, beside those of karpenter, AWS, Google and Azure; may be repeated")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,8 +86,35 @@ def run(arguments: argparse.Namespace) -> int:
             leader_election=not arguments.no_leader_election,
             webhook_port=arguments.webhook_port if beside else None, webhook_url=arguments.webhook_url,
             et=arguments.et,
+            arbiter=arbiter_of(arguments),
         )
     )  # fmt: skip
+
+
+def arbiter_of(arguments: argparse.Namespace) -> ArbiterOptions | None:
+    """Raises UsageError."""
+    spot = tuple(_label(text) for text in arguments.spot_label)
+    if not arguments.arbiter and not arguments.arbiter_dry_run:
+        for flag in ("arbiter_rules", "arbiter_record", "price_label", "spot_label"):
+            if getattr(arguments, flag):
+                raise UsageError(f"--{flag.replace('_', '-')}: is of use with --arbiter only")
+        return None
+    from tfjob.arbiting.observing import Labels
+    from tfjob.arbiting.seen import PRICE_LABEL
+    from tfjob.operator.arbiter.acting import ArbiterOptions
+
+    return ArbiterOptions(
+        Rules(priorities=arguments.arbiter_rules or STRICT), arguments.arbiter_dry_run,
+        Labels(arguments.price_label or PRICE_LABEL, spot), arguments.arbiter_record,
+    )  # fmt: skip
+
+
+def _label(text: str) -> tuple[str, str]:
+    """Raises UsageError."""
+    label, equals, value = text.partition("=")
+    if not (label and equals):
+        raise UsageError(f"--spot-label {text}: write LABEL=VALUE, as nodes have it")
+    return label, value
 
 
 def check(arguments: argparse.Namespace, beside: bool) -> None:

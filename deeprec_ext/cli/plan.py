@@ -81,7 +81,7 @@ def of_tfjob(arguments: argparse.Namespace) -> int:
     if len(arguments.words) != 1:
         raise UsageError("plan: of a cluster only a running TFJob can be planned; leave the namespace out for the rest")
     arguments.job = Path(arguments.words[0])
-    code = on_cluster("living", arguments)
+    code = on_cluster("forwarding", arguments)
     assert code is not None
     return code
 

@@ -127,6 +127,17 @@ class Feeder:
             return self._leases.unread > 0 and not self._leases.asleep
 
     @property
+    def left(self) -> int | None:
+        """Records in hand that no run has asked for; None: the ledger has more."""
+        with self._lock:
+            if self._leases.asleep or self._over:
+                return 0
+            if not self.drained:
+                return None
+            behind = itertools.islice(self._outstanding, self._begun - self._popped, None)
+            return self._leases.unread + self._partial.records + sum(batch.records for batch in behind)
+
+    @property
     def under_way(self) -> bool:
         """Whether tickets were given of which nobody knows yet what became of them."""
         return bool(self._running)

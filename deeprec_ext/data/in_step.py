@@ -15,8 +15,9 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from deeprec_ext.allreduce.handing import State
 from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.allreduce.summing import State, Summed
+from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data import streams
 from deeprec_ext.data.batches import Ticket
 from deeprec_ext.data.feeder import Feeder

@@ -18,17 +18,25 @@ _HERE = v1.RunOptions(inter_op_thread_pool=-1)
 
 
 class OfSession(Shared):
-    """`Shared`, of the variables that the default graph has now."""
+    """`Shared`, of the variables that the default graph has now; once the session has ended, of what they were then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.session: Any = None
+        self._ended: list[Array] | None = None
         every = v1.global_variables()
         self._reads = [one.read_value() for one in every]
         self._values = [v1.placeholder(one.dtype.base_dtype, one.shape) for one in every]
         self._writes = [v1.assign(one, value).op for one, value in zip(every, self._values)]
 
+    def end(self) -> None:
+        """The session is closed in a moment; others may ask for its variables until there is another one."""
+        self._ended = self.take()
+        self.session = None
+
     def take(self) -> list[Array]:
+        if self._ended is not None:
+            return list(self._ended)
         return [np.asarray(one, order="C") for one in self.session.run(self._reads, options=_HERE)]
 
     def put(self, arrays: Sequence[Array]) -> None:
@@ -36,6 +44,9 @@ class OfSession(Shared):
             value.shape.is_compatible_with(one.shape) for value, one in zip(self._values, arrays)
         ):
             raise UsageError(f"the graph here has {len(self._values)} variables, not the {len(arrays)} of the others")
+        if self._ended is not None:
+            self._ended = [np.array(one, order="C") for one in arrays]
+            return
         self.session.run(self._writes, dict(zip(self._values, arrays)), options=_HERE)
 
 
@@ -54,4 +65,5 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         WORLD.hand_model(self._root_rank)
 
     def end(self, session: Any) -> None:
+        self._shared.end()
         WORLD.rest()

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from deeprec_ext.allreduce.meeting import Generation
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
-from deeprec_ext.allreduce.summing import Generation
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import UsageError

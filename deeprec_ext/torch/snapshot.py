@@ -24,7 +24,7 @@ LEFT_OUT = object()
 
 
 class Snapshot:
-    """The `State` of this process (`allreduce.summing`).
+    """The `State` of this process (`allreduce.handing`).
 
     Attributes:
       place: (which sampler, which pass over it): where in the script this process is.

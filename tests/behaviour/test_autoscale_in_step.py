@@ -36,6 +36,7 @@ def check_record(job: RealJob) -> None:
     assert {one.decision.size.ps for one in entries} == {0}
 
 
+@pytest.mark.long
 def test_a_job_whose_workers_share_what_is_to_be_computed_grows_and_stays(begin: Callable[..., RealJob]):
     """Each record takes 20 ms of sleep, on any machine: with as many workers as there may be it trains fastest."""
     job = begin(*OFTEN, command=(*SUMMING, "--seconds", "0.02"))

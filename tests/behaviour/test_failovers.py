@@ -105,6 +105,7 @@ def test_a_ps_may_die_in_any_state_of_a_scaling(begin):
     losses.check()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_pause_of_a_loss_is_the_failures_and_not_that_of_the_replacing_that_it_rolls_back(begin):
     job = begin("--ps", "3", "--workers", "1", *OFTEN, command=COUNT)

@@ -213,7 +213,13 @@ def test_a_model_that_nobody_has_any_more_goes_back_and_its_records_with_it(begi
     assert [int(row[0]) for row in lines(job, "steps")[f"chief-0.{pid}"]] == list(range(61, 181))
 
 
-@pytest.mark.parametrize("flags", [("--buckets",), ("--estimator",)], ids=["session", "estimator"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("--buckets",), id="session"),
+        pytest.param(("--estimator",), id="estimator", marks=pytest.mark.long),
+    ],
+)
 def test_sessions_of_tensorflow_1_make_each_step_together(begin, flags):
     script = ("python", str(SCRIPTS / "session_stepped.py"), "--steps", "2000", *flags)
     scaling = () if "--estimator" in flags else ("--setting", "rate_scaling=root")

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from deeprec_ext.errors import DeepRecError, UnreachableError
@@ -192,14 +192,20 @@ class Api:
         return await self.request("GET", resource.path(namespace, name))
 
     async def list_all(
-        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = ""
-    ) -> tuple[list[Manifest], str]:
-        """All of them, page by page, and the resource version from which a watch goes on."""
-        items: list[Manifest] = []
+        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
+        shrink: Callable[[Manifest], Any] | None = None,
+    ) -> tuple[list[Any], str]:  # fmt: skip
+        """All of them, page by page, and the resource version from which a watch goes on.
+
+        Args:
+          shrink: what is kept of each, where there are many: never more than a page of them is whole.
+        """
+        items: list[Any] = []
         query = {"limit": str(PAGE), **_selectors(labels, fields)}
         while True:
             page = await self.request("GET", resource.path(namespace), query=query)
-            items += page.get("items") or []
+            found = page.get("items") or []
+            items += found if shrink is None else map(shrink, found)
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return items, metadata.get("resourceVersion", "")

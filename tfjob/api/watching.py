@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.retries import Sleep, pauses
@@ -25,10 +26,12 @@ AT_ONCE_SECONDS = 1.0
 async def changes(
     api: Api, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
     sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic, forbidden_ends: bool = True,
-) -> AsyncIterator[tuple[str, list[Manifest] | Manifest]]:  # fmt: skip
+    shrink: Callable[[Manifest], Any] | None = None,
+) -> AsyncIterator[tuple[str, list[Any] | Manifest]]:  # fmt: skip
     """("LISTED", all objects) first, and again where changes may have been missed; ("ADDED" | "MODIFIED" | "DELETED", object).
 
     Args:
+        shrink: what is listed of each object; those of the watch come whole.
         forbidden_ends: raises ForbiddenError where rights are missing; else it waits for them.
 
     Everything else is tried again.
@@ -38,7 +41,7 @@ async def changes(
         began, news, failed = clock(), False, False
         try:
             if not version:
-                found, version = await api.list_all(resource, namespace, labels=labels, fields=fields)
+                found, version = await api.list_all(resource, namespace, labels=labels, fields=fields, shrink=shrink)
                 yield LISTED, found
                 began = clock()
             async for kind, one in api.watch(resource, namespace, version, labels=labels, fields=fields):

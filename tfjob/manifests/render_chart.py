@@ -20,6 +20,7 @@ ALONE = '{{- if eq .Values.mode "standalone" }}\n'
 EVERYWHERE = '{{- if eq .Values.scope "cluster" }}\n'
 CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
+ARBITER = "{{- if .Values.arbiter }}\n"
 HISTORY = "{{- if .Values.history }}\n"
 ET = "{{- if .Values.et }}\n"
 ET_KINDS = '{{- if eq .Values.et "with-kinds" }}\n'
@@ -39,6 +40,8 @@ SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "network-policy.yaml": ("base/network-policy.yaml", ()),
     "deployment.yaml": ("base/deployment.yaml", ()),
     "webhook.yaml": ("overlays/beside-kubeflow/webhook.yaml", (BESIDE,)),
+    "arbiter-role.yaml": ("components/arbiter/cluster-role.yaml", (EVERYWHERE, ARBITER)),
+    "namespace-arbiter-role.yaml": ("components/arbiter-one-namespace/role.yaml", (CONFINED, ARBITER)),
     "history.yaml": ("components/history/history.yaml", (HISTORY,)),
     "history-role.yaml": ("components/history/role.yaml", (HISTORY,)),
     "et-kinds.yaml": ("et/crds.yaml", (ET_KINDS,)),
@@ -87,6 +90,7 @@ EDITS = {
             "        args:\n        - --mode\n        - {{ .Values.mode }}\n"
             f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --namespace\n'
             f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
+            f"{ARBITER}        - --arbiter\n        - --arbiter-rules\n        - {{{{ .Values.arbiter }}}}\n{END}"
             f"{HISTORY}        - --history\n"
             f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}{ET}        - --et\n{END}",
         ),

@@ -37,7 +37,7 @@ from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "scaler")
+OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "worth", "allowance", "parked", "scaler")
 """Written by operator and AIMaster; a user reads them."""
 
 SUBMITTED = ("estimate",)
@@ -49,7 +49,11 @@ CORES_MAX, BYTES_MAX, SECONDS_MAX, SLOTS_MAX = 100_000, 1 << 60, 3650 * 86_400.0
 TEXT_MAX = 1024
 """Characters of one annotation of ours."""
 
+_QUEUE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 OF_PS = ("slots", "min-ps", "max-ps", "max-ps-cpu", "max-ps-memory")
 """Of no use in a job without PS."""
@@ -81,9 +85,25 @@ class Elastic(Sizes):
     reachable_from: tuple[str, ...] = ()
     """Namespaces whose pods reach the job's page and what its containers serve, beside the job's own pods."""
 
+    weight: float = 1.0
+    """Its share among jobs of one priority, where the cluster has an arbiter."""
+
+    queue: str = ""
+    """Whose quota counts for it there; empty: the namespace's."""
+
+    spot: tuple[str, str] | None = None
+    """Key and value of the label of spot nodes."""
+
+    first_ps: int = 0
+    first_workers: int = -1
+    """By the cluster's arbiter: it begins, or is resumed, with so many at the most; 0 and -1: with any number."""
+
     def least(self, job: TFJob) -> dict[str, int]:
         """Of each type so many that it trains: its gang. Not as many as it runs at the moment: then a full cluster would keep
-        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole."""
+        the pod back that is to replace a lost one, because the gang, a worker of which was given up, is not whole. A strict
+        job's gang is all that it has."""
+        if self.strict:
+            return {type_: spec.replicas for type_, spec in job.specs.items() if spec.replicas}
         found = {job.chief or names.WORKER: 1, names.PS: self.min_ps}
         found[names.WORKER] = found.get(names.WORKER, 0) + self.min_workers
         return {type_: count for type_, count in found.items() if count}
@@ -91,6 +111,21 @@ class Elastic(Sizes):
     @property
     def autoscale(self) -> bool:
         return ("autoscale", "true") in self.settings
+
+    @property
+    def strict(self) -> bool:
+        """All of its pods, or none."""
+        return ("supervise", "strict") in self.settings
+
+    @property
+    def max_wait_seconds(self) -> float:
+        """For room, before it has trained; 0: for ever."""
+        return float(dict(self.settings).get("max_wait_seconds", 0.0))
+
+    @property
+    def disk_backups(self) -> bool:
+        """Whether its annotations name a place for them."""
+        return dict(self.settings).get("disk_backup", "off") != "off"
 
 
 SIZES_OF_PODS = ("max-ps-cpu", "max-worker-cpu", "max-ps-memory", "max-worker-memory")
@@ -128,7 +163,8 @@ def parse(job: TFJob) -> tuple[Elastic | None, tuple[str, ...]]:
         settings=(*_settings(given).items(), *_backup(given).items()),
         hold=given.boolean("hold"), history=given.boolean("history"),
         layout="" if layout == "auto" else layout, package=given.said("package") or "inject",
-        state_volume=claim, reachable_from=_reachable_from(given),
+        state_volume=claim, reachable_from=_reachable_from(given), weight=_weight(given), queue=_queue(given),
+        spot=_spot(given),
     )  # fmt: skip
     return found, given.warnings()
 
@@ -259,6 +295,29 @@ def _reachable_from(given: _Given) -> tuple[str, ...]:
     return words
 
 
+def _weight(given: _Given) -> float:
+    found = given.said_number("weight", 1.0)
+    if not found:
+        raise given.error("weight", "must be more than 0; a job that is to have nothing is suspended")
+    return found
+
+
+def _queue(given: _Given) -> str:
+    queue = given.text("queue")
+    if queue and not _QUEUE.fullmatch(queue):
+        raise given.error("queue", "must be the name of a queue: lower case letters, digits, '-' and '.'")
+    return queue
+
+
+def _spot(given: _Given) -> tuple[str, str] | None:
+    key, equals, value = given.text("spot").partition("=")
+    if not given.text("spot"):
+        return None
+    if not equals or not _LABEL.fullmatch(key.strip()) or not _LABEL_VALUE.fullmatch(value.strip()):
+        raise given.error("spot", 'write the label of spot nodes: "cloud.google.com/gke-spot=true"')
+    return key.strip(), value.strip()
+
+
 def _settings(given: _Given) -> dict[str, str]:
     """As `--setting` takes them."""
     said = {row.name: given.value(row) for row in rows(Settings) if row.annotation}
@@ -346,6 +405,11 @@ class _Given:
         if not 0 <= found <= most:  # not a number is no amount either
             raise self.error(row.key, f"must be {in_words} or less")
         return found
+
+    def said_number(self, key: str, default: float) -> float:
+        (row,) = (row for row in all_rows() if row.annotation and row.key == key)
+        found = self.value(row)
+        return default if found is None else float(found)
 
     def boolean(self, key: str) -> bool:
         found = {"": False, "true": True, "false": False}.get(self.text(key).lower())

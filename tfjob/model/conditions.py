@@ -16,7 +16,13 @@ from tfjob.model.times import stamp
 
 CREATED, RUNNING, RESTARTING = "Created", "Running", "Restarting"
 SUCCEEDED, FAILED, SUSPENDED = "Succeeded", "Failed", "Suspended"
+QUEUED = "Queued"  # ours: an elastic job that has not begun waits for room; it goes when the job begins
 RESUMED, INVALID = "Resumed", "FailedValidation"  # reasons without a condition of that name
+SUSPENDING, PARKED = (
+    "Suspending",
+    "Parked",
+)  # the same: of Suspended, while the AIMaster keeps what there is; not by its user
+WAITED = "MaxWait"  # of Failed
 
 _EXCLUDES = {RUNNING: RESTARTING, RESTARTING: RUNNING}
 
@@ -40,6 +46,22 @@ def is_true(status: Manifest, type_: str) -> bool:
 
 def is_finished(status: Manifest) -> bool:
     return is_true(status, SUCCEEDED) or is_true(status, FAILED)
+
+
+def without(status: Manifest, type_: str) -> Manifest:
+    """The very same where there is no such condition."""
+    if condition(status, type_) is None:
+        return status
+    return {**status, "conditions": [one for one in status["conditions"] if one.get("type") != type_]}
+
+
+def retold(status: Manifest, type_: str, message: str, now: datetime) -> Manifest:
+    """The condition says it in other words, and is otherwise as it was; the very same where it says so already."""
+    before = condition(status, type_)
+    if before is None or before.get("message") == message:
+        return status
+    changed = {**before, "message": message, "lastUpdateTime": stamp(now)}
+    return {**status, "conditions": [changed if one is before else one for one in status["conditions"]]}
 
 
 def set_condition(

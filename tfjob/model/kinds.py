@@ -41,6 +41,8 @@ NODES = Resource("nodes")
 SERVICE_ACCOUNTS = Resource("serviceaccounts")
 ROLES = Resource("roles", group="rbac.authorization.k8s.io")
 ROLE_BINDINGS = Resource("rolebindings", group="rbac.authorization.k8s.io")
+RESOURCE_QUOTAS = Resource("resourcequotas")
+PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")
 LEASES = Resource("leases", group="coordination.k8s.io")
 TFJOBS = Resource("tfjobs", group="kubeflow.org")
 

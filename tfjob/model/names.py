@@ -35,10 +35,16 @@ STATUS_ANNOTATION = ANNOTATION_PREFIX + "status"
 SCALED_TO_ANNOTATION = ANNOTATION_PREFIX + "scaled-to"
 STARTED_WITH_ANNOTATION = ANNOTATION_PREFIX + "started-with"
 ESTIMATE_ANNOTATION = ANNOTATION_PREFIX + "estimate"
+WORTH_ANNOTATION = ANNOTATION_PREFIX + "worth"
+ALLOWANCE_ANNOTATION = ANNOTATION_PREFIX + "allowance"
+"""By the AIMaster: what sizes would be worth; by the operator: how many pods the job may have (`model.arbitrated`)."""
+
 RESTARTS_ANNOTATION = ANNOTATION_PREFIX + "restarts"
 RESTART_POLICIES_ANNOTATION = ANNOTATION_PREFIX + "restart-policies"
 """Beside Kubeflow: what the user had written, where it was changed."""
 
+PARKED_ANNOTATION = ANNOTATION_PREFIX + "parked"
+"""The word of an AIMaster that has nothing left to do before the job's pods go (`model.parked`)."""
 SCALER_ANNOTATION = ANNOTATION_PREFIX + "scaler"
 """Which ScaleOut or ScaleIn has changed `replicas` last, and which workers it named: see `tfjob.reconciling.et.scalers`."""
 

@@ -77,6 +77,8 @@ class Controller:
 
         self.also: list[Callable[[Key], None]] = []
         """Told of each job that has come, changed or gone, and of each change of what it owns."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a job has come, changed or gone."""
 
         self._informers = {
             resource: Informer(api, resource, labels, namespace, _job_of, self._changed)
@@ -93,12 +95,14 @@ class Controller:
         if known is None or not _older(found, known):
             self.jobs[key] = found
         self._changed(key)
+        self.changed()
 
     def forget(self, key: Key) -> None:
         """It has been deleted; what it owned goes by its owner reference."""
         self.jobs.pop(key, None)
         for tell in self.also:
             tell(key)
+        self.changed()
 
     def _changed(self, key: Key) -> None:
         self.queue.add(key)
@@ -108,6 +112,10 @@ class Controller:
     def pods_of(self, key: Key) -> tuple[Manifest, ...]:
         """Those that are seen, by name."""
         return self._informers[PODS].of(key)
+
+    def pod_group(self, key: Key) -> Manifest | None:
+        groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
+        return groups[0] if groups else None
 
     @property
     def synced(self) -> bool:
@@ -131,10 +139,9 @@ class Controller:
                 self.job_changed(found)
 
     def observe(self, key: Key) -> Observed:
-        groups = self._informers[self._pod_groups].of(key) if self._pod_groups else ()
         return Observed(
-            self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key),
-            groups[0] if groups else None, self._options,
+            self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key), self.pod_group(key),
+            self._options,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ acting
@@ -208,7 +215,7 @@ class Controller:
         namespace, name = key
         if actions.annotations:
             metadata = {"annotations": dict(actions.annotations), "resourceVersion": version_of(job)}
-            job = self._wrote(key, await self._api.patch(TFJOBS, namespace, name, {"metadata": metadata}))
+            job = self.wrote(key, await self._api.patch(TFJOBS, namespace, name, {"metadata": metadata}))
         try:
             await self._delete(PODS, namespace, actions.delete_pods, done)
             await self._delete(SERVICES, namespace, actions.delete_services, done)
@@ -219,7 +226,7 @@ class Controller:
                     await self._write_pod_group(key, actions.write_pod_group)
             if actions.status is not None:
                 body = {**job, "status": actions.status}
-                before, job = job, self._wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
+                before, job = job, self.wrote(key, await self._api.replace(TFJOBS, namespace, body, "status"))
                 self.counts.statuses += 1
                 self.job_counts.status_written(before, job)
             await self._create(SERVICES, key, actions.create_services, done)
@@ -231,7 +238,7 @@ class Controller:
             raise
         return job
 
-    def _wrote(self, key: Key, job: Manifest) -> Manifest:
+    def wrote(self, key: Key, job: Manifest) -> Manifest:
         """Our own write counts at once; the watch shows it later."""
         known = self.jobs.get(key)
         if known is not None and not _older(job, known):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import signal
@@ -19,9 +20,12 @@ from deeprec_ext.printable import LineFormatter
 from tfjob.api.client import Api
 from tfjob.api.known import kind_is_known
 from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
+from tfjob.arbiting.amounts import requested
 from tfjob.model import names
 from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
+from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
+from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
 from tfjob.operator.et.taking import Taking
 from tfjob.operator.history_certificates import HistoryAuthority
@@ -38,11 +42,18 @@ from tfjob.reconciling.observed import Options
 log = logging.getLogger(__name__)
 LEASE = "deeprec-ext-operator"
 STOP_SECONDS = 10.0
+ARBITER_SECONDS = 20.0
+"""How long a new elastic job waits for the arbiter's first word: a second, or as long as another operator needs to lead."""
+
 KIND_SECONDS = 5.0
 """How often to look whether TFJobs have been installed."""
 
 AIMASTERS = f"{names.JOB_LABEL},app.kubernetes.io/component=aimaster"
 """Labels of the only pods that concern us where Kubeflow's operator makes the others."""
+
+
+Act = Callable[[], Awaitable[None]]
+"""What is done for ever by who leads."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class OperatorOptions:
     webhook_port: int | None = None  # beside Kubeflow's operator; None: there is none, and jobs are run here
     webhook_url: str = ""
     et: bool = False  # the kinds of the ET operator as well
+    arbiter: ArbiterOptions | None = None  # None: every job has what it wants
 
 
 async def run(options: OperatorOptions) -> int:
@@ -66,7 +78,11 @@ async def run(options: OperatorOptions) -> int:
     loop = asyncio.get_running_loop()
     async with Api.from_environment() as api:
         groups = pod_groups_of(options.scheduler) if options.scheduler else None
-        cluster = Options(domain=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""), scheduler=options.scheduler)
+        decides = options.arbiter is not None and not options.arbiter.dry_run
+        cluster = Options(
+            domain=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""), scheduler=options.scheduler,
+            arbiter_seconds=ARBITER_SECONDS if decides else None,
+        )  # fmt: skip
         aimaster = await _with_image(api, options.aimaster)
         where = options.lease_namespace or own_namespace()
         history = HistoryAuthority(api, where) if aimaster.history else None
@@ -78,14 +94,18 @@ async def run(options: OperatorOptions) -> int:
             controller = Controller(
                 api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
+        arbiter = _arbiter(api, controller, options, aimaster)
+        act: list[Act] = [controller.act, arbiter.act if arbiter else functools.partial(undo, api, controller)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
         taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None
-        acting = [controller.act, *([taking.act] if taking is not None else [])]
+        act += [taking.act] if taking is not None else []
         tasks = {
             "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
-            "the lease is lost": _lead(controller, acting, leader if options.leader_election else None),
+            "the lease is lost": _lead(act, controller, leader if options.leader_election else None),
         }
+        if arbiter is not None:
+            tasks["the cluster cannot be watched"] = arbiter.watch.run()
         if taking is not None:
             tasks["the ET operator's kinds cannot be watched"] = taking.watch()
         if history is not None:
@@ -93,7 +113,7 @@ async def run(options: OperatorOptions) -> int:
         if webhook is not None:
             tasks["the webhook cannot be served"] = webhook.run()
         if options.metrics_port is not None:
-            tasks["metrics cannot be served"] = serve(controller, options.metrics_port, webhook)
+            tasks["metrics cannot be served"] = serve(controller, options.metrics_port, webhook, arbiter)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         running: dict[asyncio.Future[Any], str] = {asyncio.ensure_future(work): what for what, work in tasks.items()}
@@ -109,6 +129,16 @@ async def run(options: OperatorOptions) -> int:
         if options.leader_election:
             await leader.release()
     return 1 if broken else 0
+
+
+def _arbiter(
+    api: Api, controller: Controller, options: OperatorOptions, aimaster: AIMasterOptions
+) -> Arbiter | None:  # fmt: skip
+    if options.arbiter is None:
+        return None
+    pod = requested({"containers": [{"resources": aimaster.resources}]})
+    found = dataclasses.replace(options.arbiter, aimaster=pod, scheduler=options.scheduler)
+    return Arbiter(api, controller, options.namespace, found)
 
 
 def _webhook(api: Api, options: OperatorOptions, aimaster: AIMasterOptions, domain: str) -> Webhook | None:
@@ -136,9 +166,7 @@ async def _watch(api: Api, controller: Controller, namespace: str | None) -> Non
     await controller.watch()
 
 
-async def _lead(
-    controller: Controller, act: Sequence[Callable[[], Awaitable[None]]], leader: Leader | None
-) -> None:  # fmt: skip
+async def _lead(act: Sequence[Act], controller: Controller, leader: Leader | None) -> None:
     await controller.listed.wait()
     if leader is None:
         await together(one() for one in act)

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 
 from tfjob.api.client import Api, ApiError
-from tfjob.model.kinds import Manifest, Resource
+from tfjob.model.kinds import PRIORITY_CLASSES, Manifest
 
 log = logging.getLogger(__name__)
-PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")
 KEPT_SECONDS = 300.0
 """How long a value counts; that of a class never changes, but one may be made or deleted."""
 

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and Prometheus' `/metrics` of the operator."""
+"""`/healthz`, `/readyz`, Prometheus' `/metrics` and, with an arbiter, the page `/queue` of the operator."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer.prometheus import CONTENT_TYPE, COUNTER, GAUGE, Exported, Facts, exposition
+from tfjob.operator.arbiter.acting import Arbiter
+from tfjob.operator.arbiter.page import ARBITER, arbiter_facts, pages
 from tfjob.operator.controller import Controller
 from tfjob.operator.job_counts import JOBS
 from tfjob.operator.webhook import Webhook
@@ -21,12 +23,13 @@ EXPORTED = (
     Exported(PREFIX + "created_total", COUNTER, "objects created", ("kind",)),
     Exported(PREFIX + "deleted_total", COUNTER, "objects deleted", ("kind",)),
     Exported(PREFIX + "webhook_reviews_total", COUNTER, "new TFJobs that the webhook was asked about", ("answer",)),
+    *ARBITER,
     *JOBS,
 )
 
 
-def metrics(controller: Controller, webhook: Webhook | None = None) -> bytes:
-    """The page for Prometheus."""
+def metrics(controller: Controller, webhook: Webhook | None = None, arbiter: Arbiter | None = None) -> bytes:
+    """What Prometheus reads."""
     counts = controller.counts
     single: dict[str, float] = {
         "jobs": len(controller.jobs), "queue": len(controller.queue), "reconciled_total": counts.reconciled,
@@ -39,12 +42,15 @@ def metrics(controller: Controller, webhook: Webhook | None = None) -> bytes:
     facts: Facts = {
         **{PREFIX + name: [((), value)] for name, value in single.items()},
         **{PREFIX + name: [((label,), n) for label, n in found.items()] for name, found in by_label.items()},
+        **(arbiter_facts(arbiter) if arbiter is not None else {}),
         **({} if webhook is not None else controller.job_counts.facts()),  # beside Kubeflow jobs are its to count
     }
     return exposition(facts, EXPORTED)
 
 
-async def serve(controller: Controller, port: int, webhook: Webhook | None = None) -> None:
+async def serve(
+    controller: Controller, port: int, webhook: Webhook | None = None, arbiter: Arbiter | None = None
+) -> None:
     """For ever. Raises UsageError when the port is taken."""
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -61,9 +67,11 @@ async def serve(controller: Controller, port: int, webhook: Webhook | None = Non
         return PlainTextResponse("ok\n" if is_ready else "not yet\n", 200 if is_ready else 503)
 
     async def show(_: Request) -> Response:
-        return Response(metrics(controller, webhook), media_type=CONTENT_TYPE)
+        return Response(metrics(controller, webhook, arbiter), media_type=CONTENT_TYPE)
 
     routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show)]
+    if arbiter is not None:
+        routes += pages(arbiter)
     try:
         with contextlib.closing(webserver.bind("0.0.0.0", port)) as listener:  # nosec B104 # a pod's own address
             await webserver.serve(Starlette(routes=routes), listener)

@@ -209,7 +209,8 @@ def specification(job: TFJob, elastic: Elastic, options: Options) -> str:
         sizes.update({f"max_{role}_{what}": 0 for role in ("ps", "worker") for what in ("cpu", "memory_bytes")})
     return written(
         elastic.settings, **sizes, name=f"{job.namespace}.{job.name}", own_pods=not options.beside_kubeflow,
-        operator=options.operator, gang_scheduler=options.scheduler, package_image=options.package_image or options.image,
+        operator=options.operator, gang_scheduler=options.scheduler, first_ps=elastic.first_ps,
+        first_workers=elastic.first_workers, package_image=options.package_image or options.image,
     )  # fmt: skip
 
 

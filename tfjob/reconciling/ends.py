@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 
 from tfjob.model import names
-from tfjob.model.conditions import FAILED, RUNNING, SUCCEEDED, SUSPENDED, condition, is_true, reason_of, set_condition
+from tfjob.model.conditions import (
+    FAILED,
+    RUNNING,
+    SUCCEEDED,
+    SUSPENDED,
+    condition,
+    is_true,
+    reason_of,
+    retold,
+    set_condition,
+)
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import TFJob
@@ -27,14 +37,12 @@ def finish(view: View, now: datetime) -> Actions:
     return actions + (Actions(again_seconds=wait) if wait else clean(view))
 
 
-def suspend(view: View, status: Manifest, now: datetime) -> Actions:
+def suspend(view: View, status: Manifest, now: datetime, message: str, reason: str = reason_of(SUSPENDED)) -> Actions:
     """Everything goes but the job; the status says so."""
-    message = f"TFJob {view.job.name} is suspended."
-    reason = reason_of(SUSPENDED)
     changed = without_active(status)
     if is_true(changed, RUNNING):
         changed = set_condition(changed, RUNNING, message, now, value=False, reason=reason)
-    changed = set_condition(changed, SUSPENDED, message, now)
+    changed = retold(set_condition(changed, SUSPENDED, message, now, reason=reason), SUSPENDED, message, now)
     events = () if is_true(status, SUSPENDED) else (Event("Normal", reason, message),)
     return delete_all(view) + Actions(status=changed, events=events)
 

@@ -24,6 +24,10 @@ class Options:
     scheduler: str = ""
     """The gang scheduler: `volcano`, or the name of one with the coscheduling plugin; empty: none."""
 
+    arbiter_seconds: float | None = None
+    """Elastic jobs have what the arbiter allows them (annotation `allowance`). One that it has not heard of yet waits for so
+    long, then it begins as it is written. None: there is no arbiter, and the annotation says nothing."""
+
 
 @dataclass(frozen=True)
 class Observed:

@@ -19,6 +19,7 @@ from tfjob.model.conditions import (
     CREATED,
     FAILED,
     INVALID,
+    QUEUED,
     RESUMED,
     SUCCEEDED,
     SUSPENDED,
@@ -26,17 +27,18 @@ from tfjob.model.conditions import (
     is_true,
     reason_of,
     set_condition,
+    without,
 )
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import IMMUTABLE, MANAGED_BY, OURS, InvalidError, TFJob, manager_of
 from tfjob.model.times import stamp
 from tfjob.pods import gang
-from tfjob.reconciling import limits
+from tfjob.reconciling import limits, parking
 from tfjob.reconciling.abnormal import abnormal_events
 from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.elastic_end import aimaster_lost
-from tfjob.reconciling.ends import finish, suspend
+from tfjob.reconciling.ends import finish
 from tfjob.reconciling.observed import Observed, View, deletion, owned, owner_of, phase
 from tfjob.reconciling.replicas import create_missing, delete_surplus, exit_events, restart_failed
 from tfjob.reconciling.verdict import Verdict, judge, replica_statuses, tallies
@@ -70,13 +72,20 @@ def _reconcile(observed: Observed, now: datetime) -> Actions:
     if view.elastic and not is_elastic(job):
         actions += Actions(annotations=((names.STARTED_WITH_ANNOTATION, started_with(job)),))
     status = set_condition(job.status, CREATED, f"TFJob {job.name} is created.", now)
-    if job.run_policy.suspend:
-        return actions + suspend(view, status, now)
+    if (stop := parking.stopped(view, status, now)) is not None:
+        if late := parking.waited_too_long(view, status, stop, now):
+            return actions + _end(view, without(status, QUEUED), Verdict(FAILED, late), now)
+        return actions + parking.park(view, status, stop, now)
+    status = without(parking.resumed(view, status, now), QUEUED)
     if is_true(status, SUSPENDED):
         message, reason = f"TFJob {job.name} is resumed.", reason_of(RESUMED)
         status = set_condition(status, SUSPENDED, message, now, value=False, reason=reason)
         status = {key: value for key, value in status.items() if key != "startTime"}
         actions += Actions(events=(Event("Normal", reason, message),))
+    if not status.get("startTime") and job.annotations.get(
+        names.PARKED_ANNOTATION
+    ):  # of the AIMaster before, or a copied one
+        actions += Actions(annotations=((names.PARKED_ANNOTATION, ""),))
     if not status.get("startTime") and not _queued(view):
         status = {**status, "startTime": stamp(now)}
     return actions + _run(view, status, now)
@@ -142,7 +151,7 @@ def _elastic(view: View) -> Actions:
     if pod is None and _queued(view):  # it would ask for pods at once
         return Actions(again_seconds=ADMISSION_SECONDS)
     lost = pod is not None and aimaster_lost(view)
-    return Actions(aimaster=view.options, delete_pods=(deletion(pod),) if pod is not None and lost else ())
+    return Actions(aimaster=parking.sized(view), delete_pods=(deletion(pod),) if pod is not None and lost else ())
 
 
 def _queued(view: View) -> bool:

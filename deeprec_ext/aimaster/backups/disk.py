@@ -81,6 +81,7 @@ class DiskBackups:
         self._tried = False  # by this AIMaster
         self._state: object = None  # the job's, when the newest committed snapshot began
         self._restores = 0
+        self._cutting = asyncio.Lock()
 
     # ------------------------------------------------------------------------------------------------ what others ask
 
@@ -136,7 +137,11 @@ class DiskBackups:
     # ------------------------------------------------------------------------------------------------ a snapshot
 
     async def cut(self) -> bool:
-        """One snapshot, committed or dropped. Never raises for what can go wrong with it."""
+        """One snapshot, committed or dropped; after the one under way. Never raises for what can go wrong with it."""
+        async with self._cutting:
+            return await self._try()
+
+    async def _try(self) -> bool:
         job = self._job
         self._begun_at = began = job.clock.monotonic()
         self._tried = True

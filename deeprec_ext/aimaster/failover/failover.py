@@ -29,6 +29,7 @@ from deeprec_ext.aimaster.membership.commands import CommandError
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.membership.view import lose, replace_lost
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,9 @@ class Failover:
                 await self._begin_anew()
                 continue
             self._missing = ()  # whoever misses them then will say so again
-            if self._is_new():
+            if self._is_new() and not resuming.nothing_restored(
+                job.store
+            ):  # else agents are new, too, and know nothing
                 await self._wait_for_what_agents_know()
                 if job.lock.held(Hold.DECISION, Hold.STOPPING):  # since
                     continue

@@ -80,20 +80,23 @@ def plan_promotion(job: Job) -> Promotion | None:
     return Promotion(cluster.lost, takers, since, fetched)
 
 
-async def stop_trainers(job: Job, tasks: Sequence[int], lease_seconds: float) -> int:
-    """Sends Lost; returns the highest step known. Who does not answer in time is not waited for."""
+async def stop_trainers(
+    job: Job, tasks: Sequence[int], lease_seconds: float, timeout_seconds: float | None = None
+) -> int:
+    """Sends Lost; returns the highest step known. Who does not answer in time (None: `lost_ack_seconds`) is not waited for."""
+    patience = job.settings.lost_ack_seconds if timeout_seconds is None else timeout_seconds
     lost = pb.Lost(tasks=tasks, lease_seconds=lease_seconds)
     futures = job.send(job.members.trainers(), lost=lost)
     step = job.members.step  # not the highest ever: a checkpoint may have been restored since
     if futures:
-        await asyncio.wait(futures.values(), timeout=job.settings.lost_ack_seconds)
+        await asyncio.wait(futures.values(), timeout=patience)
     for name, future in futures.items():
         if future.done() and future.exception() is None:
             told, member = future.result().step, job.members.get(name)
             if member is not None and job.members.reached(told, member):
                 step = max(step, told)
         elif not future.done():
-            log.warning("%s did not tell its step within %.1f s", name, job.settings.lost_ack_seconds)
+            log.warning("%s did not tell its step within %.1f s", name, patience)
             future.cancel()
     return step
 

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name
@@ -18,13 +19,16 @@ from deeprec_ext.aimaster.kubernetes.kept import Kept, Size
 from deeprec_ext.aimaster.kubernetes.making import Factory, Maker, may_change
 from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reading import LOST_EXIT_CODE, Seen, disruption, identity, last_end, read
+from deeprec_ext.aimaster.metrics.cost import OnNode
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.pods.restarting import Action, Ended, Verdict, decide
 from deeprec_ext.errors import UnreachableError, UsageError
 from deeprec_ext.retries import Sleep, pauses
+from deeprec_ext.units import format_seconds
 from tfjob.api.client import Api, ApiError
 from tfjob.api.watching import changes
 from tfjob.model.kinds import PODS, Manifest
+from tfjob.pods import spot
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +39,9 @@ PATIENT_RESTARTS = 2
 ROOM_SECONDS = 120.0
 """How long a pod whose requests are an estimate may wait for a node: a cluster that grows has made one by then."""
 
+SPOT_AGAIN_SECONDS = 900.0
+"""From the last pod that found no spot node until pods ask for one again. Those that have a node keep it."""
+
 SIGTERM_EXIT_CODE = 143
 DELETED = "deleted: not by the AIMaster"
 OUTSTAYED = "killed: its script had ended, its process had not"
@@ -42,7 +49,7 @@ OUTSTAYED = "killed: its script had ended, its process had not"
 
 class KubernetesBackend:
     """Implements PodBackend. Whoever wires it sets `trained`, `trained_seconds`, `reclaimed`, `estimates`,
-    `given_up`; then comes `begin`."""
+    `given_up`, `spot`, `spot_seconds`, `fell_back`; then comes `begin`."""
 
     one_host = False
     resizes_in_place = False  # servers before 1.27 cannot, and later ones need not
@@ -67,6 +74,12 @@ class KubernetesBackend:
         self.trained_seconds: Callable[[str], float] = lambda name: math.inf
         self.reclaimed: Callable[[str, str], None] = lambda name, why: None
         self.estimates: Mapping[str, Size] = {}  # of ps, worker: requested where nobody has said what
+        self.spot: tuple[str, str] | None = None  # label of the nodes that pods may ask for, and need not have
+        self.spot_seconds = 0.0  # for which they wait for one; 0: for ever
+        self.fell_back: Callable[[str, str], None] = lambda name, why: None
+        self.monotonic: Callable[[], float] = time.monotonic
+        self._on_demand_until = -math.inf
+        maker.change = self._without_spot
         self.given_up: Callable[[str], None] = lambda why: None  # the estimates
         self.closed = False  # nothing is made any more: the job is ending
 
@@ -183,6 +196,19 @@ class KubernetesBackend:
         """Pods that do not run yet → why."""
         return {name: why for name in self._pods if (why := self.waiting_reason(name))}
 
+    def unplaced(self) -> dict[str, str]:
+        """Pods that are to run and have no node → why. Not those that any other node may have in a while."""
+        there = [kept for kept in self._pods.values() if kept.wanted and not kept.for_spot]
+        found = {kept.name: kept.seen for kept in there if kept.seen is not None}
+        return {
+            name: seen.waiting for name, seen in found.items() if not seen.node and not seen.running and not seen.ended
+        }
+
+    def on_nodes(self) -> list[OnNode]:
+        """Pods that run, with what they request."""
+        there = [(kept.name.rpartition("-")[0], kept.seen) for kept in self._pods.values() if kept.runs and kept.seen]
+        return [OnNode(role, seen.node, seen.asked_cpu, seen.asked_memory_bytes) for role, seen in there]
+
     def alive(self) -> list[str]:
         """Names of the pods that run or are about to."""
         return sorted(kept.name for kept in self._pods.values() if kept.alive)
@@ -239,8 +265,11 @@ class KubernetesBackend:
                 self.reclaimed(kept.name, disruption(pod.get("status") or {}) or DELETED)
         elif seen.ended:
             self._ended(kept, seen)
-        elif not seen.node and kept.wanted and kept.task is None and self._estimate(kept.name):
-            kept.task = asyncio.get_running_loop().create_task(self._find_room(kept, seen.uid))
+        elif not seen.node and kept.wanted and kept.task is None:
+            if self.spot_seconds and self.spot is not None and spot.asks_for(pod, *self.spot):
+                kept.task = asyncio.get_running_loop().create_task(self._find_spot(kept, seen.uid))
+            elif self._estimate(kept.name):
+                kept.task = asyncio.get_running_loop().create_task(self._find_room(kept, seen.uid))
 
     def _gone(self, kept: Kept, seen: Seen) -> None:
         """The pod does not exist any more."""
@@ -345,6 +374,28 @@ class KubernetesBackend:
     async def _make_with(self, kept: Kept, estimate: Mapping[str, str] | None) -> Manifest:
         requests = self._size(kept.name).requests
         return await self._maker.make(kept.name, requests, estimate=estimate, over=kept.over, avoid=kept.avoid)
+
+    async def _find_spot(self, kept: Kept, uid: str) -> None:
+        """A pod that finds no spot node is made again without that wish; so are those to come, for a while."""
+        kept.for_spot = True
+        try:
+            await self._sleep(self.spot_seconds)
+        finally:
+            kept.for_spot = False
+        kept.task, seen = None, kept.seen
+        if seen is None or seen.uid != uid or seen.node or self.closed or not kept.alive:
+            return
+        self._on_demand_until = self.monotonic() + SPOT_AGAIN_SECONDS
+        why = f"no spot node for {format_seconds(self.spot_seconds)}" + (f": {seen.waiting}" if seen.waiting else "")
+        log.warning("%s is made without a wish for spot nodes: %s", kept.name, why)
+        self.fell_back(kept.name, why)
+        await self._make_way(kept, uid)
+
+    def _without_spot(self, pod: Manifest) -> Manifest:
+        """As it is to be made now."""
+        if self.spot is None or self.monotonic() >= self._on_demand_until:
+            return pod
+        return spot.without(pod, *self.spot)
 
     async def _find_room(self, kept: Kept, uid: str) -> None:
         """A pod that finds no node is made again without requests that are an estimate."""

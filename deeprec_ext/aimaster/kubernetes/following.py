@@ -4,6 +4,9 @@
 it: a number that differs from the note is its user's, a request to scale by hand. When the request has ended, one way or the
 other, both say again what runs. Each patch names the version it was made for, so nothing that a user writes is overwritten
 unseen.
+
+It is the way to and from the cluster's arbiter, too (`Exchange`), by two annotations: who is given an allowance is asked, by
+that, what its sizes are worth.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.naming import Naming
+from deeprec_ext.aimaster.metrics import cost
 from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.arbiter.observed import Bid
+from deeprec_ext.autoscaler.loop.exchange import bid_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -28,7 +34,9 @@ from deeprec_ext.retries import Sleep
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.api.watching import changes
 from tfjob.model import names
+from tfjob.model.conditions import SUSPENDED, SUSPENDING, condition, is_true, reason_of
 from tfjob.model.kinds import TFJOBS, Manifest
+from tfjob.model.parked import Parked
 from tfjob.model.scaler import asked as asked_by_scaler
 
 log = logging.getLogger(__name__)
@@ -39,7 +47,7 @@ HOLD_KEY = "hold_annotation"
 TICK_SECONDS, STATUS_SECONDS = 1.0, 5.0
 """How often sizes are compared, and how often the line of status may change: every change wakes whoever watches TFJobs."""
 
-PATCH_TRIES = 3
+PATCH_TRIES, PARKED_TRIES = 3, 60
 
 
 @dataclass(frozen=True)
@@ -54,24 +62,29 @@ class Asked:
     status: str = ""
     going: str = ""  # why nothing may be made any more
     strange: str = ""  # of a job without PS: the key under which somebody has written some, which stay as they are
+    parks: str = ""  # why its pods are about to go for a while: what there is has to be kept
+    allowance: str | None = None  # as the arbiter wrote it
     leaving: tuple[str, ...] = ()  # workers that a ScaleIn has named, where it is what the present size comes from
 
 
-def read(manifest: Manifest, *, sums: bool = False) -> Asked:
-    """`sums`: of a job without PS."""
+def read(manifest: Manifest, *, sums: bool = False, own_pods: bool = False) -> Asked:
+    """`sums`: of a job without PS. `own_pods`: our operator says in the status when pods go; else they go with `suspend`."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     specs = {key.lower(): (key, value or {}) for key, value in (spec.get("tfReplicaSpecs") or {}).items()}
     strange = specs.pop("ps", ("", {}))[0] if sums else ""
     keys = {name: specs[kind][0] for kind, name in (("ps", names.PS), ("worker", names.WORKER)) if kind in specs}
     sizes = {name: int(specs[name.lower()][1].get("replicas", 1)) for name in keys}
-    suspended = (spec.get("runPolicy") or {}).get("suspend")
+    status = manifest.get("status") or {}
+    told = condition(status, SUSPENDED) or {}
+    parks = str(told.get("message") or "") if own_pods and told.get("reason") == reason_of(SUSPENDING) else ""
+    suspended = is_true(status, SUSPENDED) if own_pods else (spec.get("runPolicy") or {}).get("suspend")
     going = "it is deleted" if metadata.get("deletionTimestamp") else "it is suspended" if suspended else ""
     scaler = asked_by_scaler(manifest)
     return Asked(
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
-        annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange,
-        scaler.leaving if scaler.after == sizes.get(names.WORKER) else (),
+        annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange, parks,
+        annotations.get(names.ALLOWANCE_ANNOTATION), scaler.leaving if scaler.after == sizes.get(names.WORKER) else (),
     )  # fmt: skip
 
 
@@ -119,6 +132,31 @@ class Follower:
         self._asked: dict[str, int] = {}  # what a user wrote and has been asked for
         self._refused = ""  # what `Asked.strange` was when it was said
         self._status_at = float("-inf")
+        self.park: Callable[[str], None] = lambda why: None
+        """Its pods are about to go; comes back at once. Called with every look."""
+
+        self._parked = ""  # the line of status, once everything is kept
+        self._worth = ""  # that is to be written
+        self._looked = asyncio.Event()  # since the allowance was read last
+
+    # ------------------------------------------------------------------------------------------------ the arbiter
+
+    @property
+    def is_read(self) -> bool:
+        return self._latest is not None and self._latest.allowance is not None
+
+    async def publish(self, bid: Bid) -> None:
+        """With what else is to be written; a conflict costs a second, and the newest is written."""
+        self._worth = bid_text(bid)
+
+    async def allowances(self) -> AsyncIterator[str | None]:
+        known: str | None = ""  # other than what the TFJob can say: at first everything is news
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            if self._latest is not None and self._latest.allowance != known:
+                known = self._latest.allowance
+                yield known
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -135,8 +173,13 @@ class Follower:
     async def look(self, manifest: Manifest) -> None:
         """One version of the TFJob."""
         self._latest = asked = self._read(manifest)
+        self._looked.set()
         if asked.going:
             self._go(asked.going)
+            return
+        if asked.parks:
+            self.park(asked.parks)
+        if self._cluster.closed:  # whoever asks for something hears it from the next AIMaster
             return
         self._hold(asked)
         self._refuse(asked.strange)
@@ -153,7 +196,8 @@ class Follower:
         self._latest = self._read(manifest)
 
     def _read(self, manifest: Manifest) -> Asked:
-        return read(manifest, sums=self._job.spec.sums)
+        spec = self._job.spec
+        return read(manifest, sums=spec.sums, own_pods=spec.own_pods)
 
     def _refuse(self, strange: str) -> None:
         """PS in a job without them, said once."""
@@ -215,6 +259,8 @@ class Follower:
             self._status_at = self._job.clock.monotonic()
         if names.SCALED_TO_ANNOTATION in annotations:
             self._asked.clear()
+        if annotations.get(names.WORTH_ANNOTATION) == self._worth:
+            self._worth = ""
         if self._latest is asked:
             self._latest = self._read(after)
 
@@ -232,6 +278,8 @@ class Follower:
         line = self.line()
         if line != asked.status and job.clock.monotonic() - self._status_at >= STATUS_SECONDS:
             annotations[names.STATUS_ANNOTATION] = line
+        if self._worth:
+            annotations[names.WORTH_ANNOTATION] = self._worth
         if not annotations:
             return {}
         return {"metadata": {"annotations": annotations}, **({"spec": {"tfReplicaSpecs": specs}} if specs else {})}
@@ -256,24 +304,45 @@ class Follower:
         """Worker 0 of a TFJob without a chief is none of the AIMaster's workers."""
         return int(kind == names.WORKER and not self._naming.chief)
 
+    async def say_parked(self, kept: str, why: str = "", again_seconds: float = 0.0) -> None:
+        """Everything is kept: the operator may take the pods away. Bounded; without an answer it does so after a while.
+
+        Args:
+            why: by this AIMaster's own decision; empty: the operator's.
+            again_seconds: of its own decision: until there may be room.
+        """
+        rate, parked = 0.0, Parked(kept, why, again_seconds)
+        self._parked = status_line(
+            "parked", self.sizes(), self._job.members.step, rate, "; ".join(filter(None, (why, kept)))
+        )
+        annotations = {names.PARKED_ANNOTATION: parked.text(), names.STATUS_ANNOTATION: self._parked}
+        await self._insist({"metadata": {"annotations": annotations}}, PARKED_TRIES)
+
     def line(self) -> str:
+        if self._parked:
+            return self._parked
         job = self._job
         rate = sum(member.heartbeat.examples_per_second for member in job.members.trainers().values())
         state, why = job_state(job, self._scalings), job.failure
         if state in ("starting", "scaling"):
             why = "; ".join(f"{name}: {reason}" for name, reason in sorted(self._cluster.waiting().items())[:3])
+        if job.ending and (found := job.store.get(cost.TOLD)):
+            why = "; ".join(filter(None, (why, cost.sentence(found))))
         return status_line(state, self.sizes(), job.members.step, rate, why)
 
     async def conclude(self) -> None:
         """The last line of status. Bounded; without an answer the pods alone tell how it ended."""
-        for _ in range(PATCH_TRIES):
+        await self._insist({"metadata": {"annotations": {names.STATUS_ANNOTATION: self.line()}}}, PATCH_TRIES)
+
+    async def _insist(self, patch: Manifest, tries: int) -> None:
+        for _ in range(tries):
             try:
-                await self._patch({"metadata": {"annotations": {names.STATUS_ANNOTATION: self.line()}}})
+                await self._patch(patch)
                 return
             except NotFoundError:
                 return
             except (ApiError, UnreachableError) as error:
-                log.warning("the TFJob does not say how the job ended: %s", error)
+                log.warning("the TFJob does not say how the job stands: %s", error)
             await self._sleep(TICK_SECONDS)
 
     async def _patch(self, patch: Manifest) -> Manifest:

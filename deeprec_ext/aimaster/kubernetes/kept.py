@@ -50,6 +50,7 @@ class Kept:
     raised_at: str = ""  # by what exception of its script the last process has ended, where it did so
     restarts: int = 0  # of all time
     state: PodState | None = None  # last told
+    for_spot: bool = False  # it waits for a spot node, and would do with another
     task: asyncio.Task[None] | None = field(default=None, repr=False)  # makes the pod again, or takes its service away
 
     @property

@@ -65,6 +65,8 @@ class Maker:
         self._api, self._namespace, self._naming, self._factory = api, namespace, naming, factory
         self._owner, self._sleep = owner_uid, sleep
         self._refusals = Refusals(api, namespace)
+        self.change: Callable[[Manifest], Manifest] = lambda pod: pod
+        """What else is to be different in a pod that is made."""
 
     async def insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Tries again while the server does not answer, for half a minute. Raises UnreachableError."""
@@ -94,6 +96,7 @@ class Maker:
         Raises UsageError when others' are in the way, ApiError, UnreachableError.
         """
         service, pod = self._factory(name, requests)
+        pod = self.change(pod)
         if avoid:
             pod = avoiding(pod, avoid)
         if estimate:

@@ -60,6 +60,8 @@ class Seen:
     node: str = ""
     cpu: float = 0.0  # limits of the container; 0: none
     memory_bytes: int = 0
+    asked_cpu: float = 0.0  # requested by the whole pod
+    asked_memory_bytes: int = 0
 
     @property
     def finished(self) -> bool:
@@ -107,10 +109,25 @@ def _common(pod: Manifest) -> dict[str, Any]:
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     restarts = int(_container(pod.get("status") or {}).get("restartCount", 0))
     cpu, memory_bytes = limits(spec)
+    asked_cpu, asked_memory_bytes = requested(spec)
     return {
+        "asked_cpu": asked_cpu, "asked_memory_bytes": asked_memory_bytes,
         "uid": metadata["uid"], "restarts": restarts, "node": spec.get("nodeName") or "", "cpu": cpu,
         "memory_bytes": memory_bytes, "terminating": bool(metadata.get("deletionTimestamp")),
     }  # fmt: skip
+
+
+def requested(spec: Manifest) -> tuple[float, int]:
+    """Cores and bytes that all containers request together; where only a limit is named, that is requested."""
+    cpu, memory_bytes = 0.0, 0
+    for one in spec.get("containers") or []:
+        resources = one.get("resources") or {}
+        values = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        with contextlib.suppress(ValueError):
+            cpu += parse_cores(str(values.get("cpu", "0")))
+        with contextlib.suppress(ValueError):
+            memory_bytes += parse_bytes(str(values.get("memory", "0")))
+    return cpu, memory_bytes
 
 
 def limits(spec: Manifest) -> tuple[float, int]:

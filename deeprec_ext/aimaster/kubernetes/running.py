@@ -39,6 +39,9 @@ from deeprec_ext.aimaster.kubernetes.replicas import Replicas, ReplicasMaker
 from deeprec_ext.aimaster.kubernetes.reporting import Reporter
 from deeprec_ext.aimaster.kubernetes.snapshot import Snapshot, SnapshotError
 from deeprec_ext.aimaster.kubernetes.written import Source, find, make_factory
+from deeprec_ext.aimaster.metrics import cost
+from deeprec_ext.aimaster.parking.parking import Parking
+from deeprec_ext.aimaster.parking.supervisor import Supervisor
 from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.state.lock import Hold
@@ -47,6 +50,7 @@ from deeprec_ext.errors import DeepRecError, StaleError, UsageError
 from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
 from tfjob.model import names
+from tfjob.model.annotations import sizes
 from tfjob.pods import rights
 
 log = logging.getLogger(__name__)
@@ -55,6 +59,9 @@ START_SECONDS = 120.0
 """How long the API server is asked for the job: the kubelet would start this process again ever more slowly."""
 
 AS_WRITTEN = "as the TFJob says"
+
+COUNT_SECONDS = 5.0
+"""Between two counts of what pods use: the last of a job lacks so much."""
 
 LAST_WORDS_SECONDS = 3.0
 """How long the last events may take on their way to the API server."""
@@ -92,6 +99,8 @@ async def serve_with(api: Api, options: argparse.Namespace, spec: JobSpec, termi
         spec = dataclasses.replace(spec, start=AS_WRITTEN, script=remembering.script)
     if snapshot is None or not snapshot.roles:  # nothing of the job exists yet
         spec = await remembering.first(spec)
+        ps, workers = spec.within_first(spec.ps, spec.workers)
+        spec = dataclasses.replace(spec, ps=ps, workers=workers)
     naming = Naming(name, source.job.chief)
     domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     factory = make_factory(source, spec.slots, spec.package_image, domain, spec.gang_scheduler)
@@ -140,6 +149,33 @@ def trained_seconds(job: Job, name: str) -> float:
     return member.age_seconds(job.clock.monotonic()) if member is not None else math.inf
 
 
+class ParkedOnce:
+    """What the operator, or the supervision, asks for: in the background, and once."""
+
+    def __init__(self, parking: Parking, follower: Follower, backend: KubernetesBackend) -> None:
+        self._parking, self._follower, self._backend = parking, follower, backend
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, why: str, again_seconds: float | None = None) -> None:
+        """`again_seconds`: by this AIMaster's own decision, until there may be room; None: by the operator's."""
+        if self._task is None:
+            self._backend.closed = True  # nothing is made any more
+            self._task = asyncio.get_running_loop().create_task(self._run(why, again_seconds))
+
+    async def _run(self, why: str, again_seconds: float | None) -> None:
+        try:
+            kept = await self._parking.run(why)
+            await self._follower.say_parked(kept, "" if again_seconds is None else why, again_seconds or 0.0)
+        except StaleError as error:
+            log.error("%s", error)
+        except Exception:  # after its time is over the operator goes on without a word
+            log.exception("what there is could not be kept")
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
 class _Running:
     def __init__(
         self, api: Api, source: Source, spec: JobSpec, backend: KubernetesBackend, keeper: Keeper, certs: str | None,
@@ -155,13 +191,24 @@ class _Running:
             beginning.decided = lambda start: remembering.decided(start, job, backend)
         backend.trained = lambda name: has_trained(job, name)
         backend.trained_seconds = lambda name: trained_seconds(job, name)
+        if spec.own_pods:
+            backend.spot, backend.spot_seconds = source.elastic.spot, spec.settings.spot_wait_seconds
+            backend.fell_back = lambda name, why: job.event("on_demand", name, reason=why)
         namespace = source.job.namespace
         self._reporter = Reporter(api, namespace, source.about, job)
         naming = Naming(source.job.name, source.job.chief)
         follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
         self._follower = follower if source.followed else None
+        master.exchange, master.written = self._follower, written
+        self._parking = ParkedOnce(Parking(job, master.scalings), follower, backend)
+        self._supervisor: Supervisor | None = None
+        if source.followed and spec.own_pods:
+            follower.park = self._parking.begin
+            self._supervisor = Supervisor(job, master.pods, backend, self._parking.begin)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
+        first, chief = sizes(source.job, names.STARTED_WITH_ANNOTATION), not source.job.chief
+        self._written = {"ps": first.get(names.PS, 0), "chief": 1, "worker": first.get(names.WORKER, 0) - chief}
         self._ending = Ending(job, master.pods, backend, termination_log)
 
     def beside(self, replicas: Replicas, maker: ReplicasMaker) -> None:
@@ -189,16 +236,34 @@ class _Running:
                 "its state is not kept in the ConfigMap": self._keeper.run(),
                 "there are no Events of the job": self._reporter.run(),
                 "nodes are not watched": self._reclaim.watch(),
+                "what it costs is not counted": self._count(),
             }
             if self._follower is not None:
                 beside["the TFJob is not followed"] = self._follower.watch()
                 beside["the TFJob does not say what runs"] = self._follower.report()
+            if self._supervisor is not None:
+                beside["what waits for room is not looked at"] = self._supervisor.run()
             tasks += [ending, *(loop.create_task(self._beside(what, work)) for what, work in beside.items())]
             await host.until_over(ending)
             return await self._leave(ending, stopped=host.stopped)
         finally:
             self._reclaim.close()
+            self._parking.close()
             await host.close(*tasks)
+
+    async def _count(self) -> None:
+        """For ever: what its pods have used, and what that costs."""
+        job = self._job
+        accounts: dict[str, cost.Account] = job.store.read(cost.KEY, cost.from_json, {})
+        before = job.clock.monotonic()
+        while True:
+            await asyncio.sleep(COUNT_SECONDS)
+            now = job.clock.monotonic()
+            accounts = cost.charged(accounts, self._backend.on_nodes(), self._reclaim.prices, now - before)
+            before = now
+            if not accounts:
+                continue
+            job.store.put(**{cost.KEY: cost.to_json(accounts), cost.TOLD: cost.told(accounts, self._written)})
 
     async def _take_sizes(self) -> None:
         """What the roles were given by an earlier AIMaster."""

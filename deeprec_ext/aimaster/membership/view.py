@@ -35,6 +35,11 @@ class AgreedCluster:
     def formed(self) -> bool:
         return self.epoch > 0
 
+    @property
+    def gone(self) -> bool:
+        """Whether it has PS, and all are lost."""
+        return bool(self.ps) and len(self.lost) == len(self.ps)
+
     def by_name(self, name: str) -> PsInfo | None:
         return next((ps for ps in self.ps if ps.name == name), None)
 
@@ -88,6 +93,20 @@ def first_view(cluster: AgreedCluster, ps: tuple[PsInfo, ...], slots: int, sizes
     placed = laid_out(sizes, len(ps)) if any(sizes) else initial_map(slots, len(ps))
     slot_map = tuple(tasks[number] for number in placed)
     return advance(dataclasses.replace(cluster, ps=ps, slot_map=slot_map, generation=1))
+
+
+def laid_out_on(cluster: AgreedCluster, names: Sequence[str], sizes: Sequence[int]) -> AgreedCluster:
+    """The same slots on these PS of it alone; as it was where these are all. What lay on any PS is gone.
+
+    Args:
+        names: at least one.
+        sizes: [S] bytes of each slot.
+    """
+    staying = tuple(ps for ps in cluster.ps if ps.name in names)
+    if len(staying) == len(cluster.ps):
+        return cluster
+    slot_map = tuple(staying[number].task for number in laid_out(sizes, len(staying)))
+    return dataclasses.replace(cluster, ps=staying, slot_map=slot_map, lost=())
 
 
 def lose(cluster: AgreedCluster, name: str) -> AgreedCluster:

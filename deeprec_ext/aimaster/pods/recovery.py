@@ -13,7 +13,8 @@ import logging
 from deeprec_ext.aimaster.core.records import ROLE_NAMES, parse_name, role_name
 from deeprec_ext.aimaster.failover.failover import Failover
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.membership.view import lose
+from deeprec_ext.aimaster.membership.view import laid_out_on, lose
+from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.pods.pods import Pods
 from deeprec_ext.aimaster.store import resuming
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -24,6 +25,8 @@ WATCH_SECONDS = 3.0
 
 REBUILT_KEY = "rebuilt"
 """In a store that was lost and rebuilt: who told what they knew, and who is missing."""
+
+NAMED_MAX = 20
 
 SETTLE_SECONDS = 15.0
 """How long a restarted AIMaster waits for those it knew: agents try again every second or so."""
@@ -64,17 +67,28 @@ async def resize(job: Job, pods: Pods, ps: int, workers: int) -> None:
         await pods.backend.create(name)
 
 
-async def start_again(job: Job, pods: Pods) -> None:
-    """The run was stopped and is resumed: not one pod of it exists. All names start anew, with their present number.
+async def start_again(job: Job, pods: Pods, *, from_disk: bool = False) -> None:
+    """The run was stopped and is resumed: not one pod of it exists. All names start anew, with their present number, or with
+    fewer where the job may not have as many.
 
-    What was on the PS is gone, so the next generation begins when they have registered, from the last checkpoint.
+    What was on the PS is gone, so the next generation begins when they have registered: from the last checkpoint, or, where
+    the job is to begin there, from its newest disk backup: what lies on live PS that are lost is restored from that first.
     Raises UnreachableError.
     """
-    cluster = dataclasses.replace(job.cluster, live=False)
+    cluster = job.cluster
+    gone = _without(job)
+    if gone:  # it grows to that again once it may
+        had = {"ps": len(job.members.wanted(pb.PS)), "worker": len(job.members.wanted(pb.WORKER))}
+        job.allowed.remember({role: max(count, job.allowed.back(role) or 0) for role, count in had.items()})
+    if kept := [ps.name for ps in cluster.ps if ps.name not in gone]:
+        cluster = laid_out_on(cluster, kept, slot_bytes(job.catalogue.variables, len(cluster.slot_map)))
     for ps in cluster.ps:
         cluster = lose(cluster, ps.name)
-    names = [name for role in ROLE_NAMES.values() for name in job.members.wanted(role)]
+    cluster = dataclasses.replace(cluster, live=from_disk and bool(cluster.lost))
+    names = [name for role in ROLE_NAMES.values() for name in job.members.wanted(role) if name not in gone]
     with job.store.transaction():
+        for name in gone:
+            job.members.update(name, wanted=False, state="exited", task=-1)
         for name in names:
             record = job.members.records[name]
             if record.incarnation:
@@ -83,9 +97,18 @@ async def start_again(job: Job, pods: Pods) -> None:
         job.set_cluster(cluster)
         resuming.began(job.store)
         job.reopen()
-    job.event("job_resumed", roles=len(names))
+    job.event("job_resumed", roles=len(names), without=sorted(gone)[:NAMED_MAX])
     for name in names:
         await pods.backend.create(name)
+
+
+def _without(job: Job) -> set[str]:
+    """Who is not started again where somebody has said that it may have fewer: the highest of workers, and of the PS of the
+    view; PS that are in no view yet go before."""
+    workers = job.members.wanted(pb.WORKER)
+    ps = sorted(job.members.wanted(pb.PS), key=lambda name: job.cluster.by_name(name) is None)
+    ps_most, workers_most = job.spec.within_first(len(ps), len(workers))
+    return {*ps[ps_most:], *workers[workers_most:]}
 
 
 async def settle(job: Job, pods: Pods, failover: Failover, timeout_seconds: float = SETTLE_SECONDS) -> None:
@@ -101,7 +124,7 @@ async def settle(job: Job, pods: Pods, failover: Failover, timeout_seconds: floa
         return connected or pods.exited(name) or not job.members.records[name].takes_part
 
     if known and not await job.changed.until(lambda: bool(pods.seen), min(WATCH_SECONDS, timeout_seconds)):
-        await start_again(job, pods)
+        await start_again(job, pods, from_disk=bool(job.choices.disk_path) and resuming.cut_is_newest(job.store))
         return
     if job.ending:
         return

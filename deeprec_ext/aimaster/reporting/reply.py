@@ -14,7 +14,7 @@ from deeprec_ext.decoding import alike
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import counted
 
-SUSPECT_MAX = 500
+SUSPECT_MAX = ALLOWANCE_MAX = 500
 
 
 def job_state(job: Job, scalings: ScalingQueue) -> str:
@@ -24,7 +24,7 @@ def job_state(job: Job, scalings: ScalingQueue) -> str:
     if scalings.running is not None:
         return "scaling"
     training = any(member.heartbeat.training for member in job.members.trainers().values())
-    return "training" if job.cluster.live or training else "starting"
+    return "training" if training or (job.cluster.live and not job.cluster.gone) else "starting"
 
 
 def _ending(member: Member) -> str:
@@ -106,5 +106,6 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
         ring=ring(job, drained) if job.spec.sums else None,
         learning_rate=_learning_rate(job),
+        allowance=job.allowed.told()[:ALLOWANCE_MAX],
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

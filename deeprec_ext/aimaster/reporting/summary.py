@@ -12,6 +12,7 @@ from typing import Any
 from deeprec_ext.aimaster.core.records import Failure, Scaling, parse_name
 from deeprec_ext.aimaster.job.notices import KEY, notices_of
 from deeprec_ext.aimaster.ledger import report
+from deeprec_ext.aimaster.metrics import cost
 from deeprec_ext.aimaster.reporting.ended import counts_of, outcome_of, seconds_of
 from deeprec_ext.aimaster.reporting.estimated import foretold
 from deeprec_ext.aimaster.state.suspects import KEY as SUSPECTS
@@ -47,6 +48,7 @@ def _scaling(scaling: Scaling, ended: float) -> dict[str, Any]:
         "seconds": seconds_of(scaling, ended),
         "outcome": outcome,
         "reason": reason,
+        "requested_by": scaling.requested_by,
         "gate_waits": scaling.gate_waits,
     }
 
@@ -123,6 +125,7 @@ def summarize(
             for one in suspects_of({SUSPECTS: store.get(SUSPECTS)})
         },
         "estimator": {**_estimator(directory), **_foretold(store, directory, status, seconds)},
+        **({"cost": found} if (found := store.get(cost.TOLD)) else {}),
         **resuming.told(store, directory),
     }
 

@@ -1,6 +1,7 @@
 """From where `run --resume` would begin, and where it has begun: the chief says what it saves and restores, the store keeps it.
 
-A resumed run begins at the last checkpoint, never by itself at a disk backup; a newer one is told all the same.
+A resumed run begins at the last checkpoint, never by itself at a disk backup; a newer one is told all the same. A job in a
+cluster, whose script stays the same, begins at whichever is newer.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ def nothing_restored(store: Keys) -> bool:
     """Of a run that is resumed: its first model is still to come."""
     again = store.get(RESUMED)
     return isinstance(again, dict) and isinstance(again.get("reached"), int)
+
+
+def cut_is_newest(store: Keys) -> bool:
+    """Whether a sealed cut has all that the last checkpoint has."""
+    cut, saved = _moment(store.get(DISK)), _moment(store.get(CHECKPOINT))
+    return bool(cut) and cut["step"] >= saved.get("step", 0)
 
 
 def restored(store: Keys, step: int, source: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS
 from deeprec_ext.autoscaler.history.estimates import told_in
-from deeprec_ext.cli.cluster import kept, living
+from deeprec_ext.cli.cluster import forwarding, kept
 from deeprec_ext.cli.decisions import print_estimate, show
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
@@ -20,7 +20,7 @@ from tfjob.api.finding import find
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
     text = await kept.of_ended(api, namespace, name, DECISIONS)  # None: the AIMaster is to be asked
     if text is None:
-        return await living.run(name, arguments, api, namespace)
+        return await forwarding.run(name, arguments, api, namespace)
     show_kept(text, arguments.json)
     if not arguments.json:
         left = await kept.read(api, namespace, await find(api, namespace, name))

@@ -6,6 +6,7 @@ caller needs is the right to run commands in pods (`pods/exec`).
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deeprec_ext.cli.cluster.inside import AGAIN
+from deeprec_ext.cli.cluster.target import words_again
 from deeprec_ext.errors import UsageError
 from deeprec_ext.printable import behind
 from tfjob.api.client import Api, ForbiddenError
@@ -99,6 +101,15 @@ def explain(error: ForbiddenError) -> UsageError:
     return UsageError(
         f"{error}; this command runs in the AIMaster's pod: it needs the verbs get and create on pods/exec in the namespace"
     )
+
+
+async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
+    """Of commands that are about the living AIMaster and nothing else. Raises UsageError, ApiError, UnreachableError."""
+    pod = await running_aimaster(api, namespace, name)
+    try:
+        return await forward(api, namespace, pod, arguments.command, words_again(arguments))
+    except ForbiddenError as error:
+        raise explain(error) from error
 
 
 def write_out(data: bytes) -> None:

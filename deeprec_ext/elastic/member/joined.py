@@ -7,16 +7,18 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from deeprec_ext import env
+from deeprec_ext.allreduce.handing import State
 from deeprec_ext.allreduce.kept import Kept
 from deeprec_ext.allreduce.ring import Array
-from deeprec_ext.allreduce.summing import State, Summed
+from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.elastic.agent.script_end import SCRIPT, UNKNOWN_EXIT_CODE, Guard
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError, UsageError
@@ -28,6 +30,12 @@ log = logging.getLogger("deeprec_ext")
 OWN = "join"
 """What the state of a script's own is called in backups."""
 
+NO_TF_CONFIG = (
+    "the script reads TF_CONFIG, and a job without PS has none: its processes are no cluster of TensorFlow's. Leave out what "
+    "it is read for, a server or tf.distribute and its scope: fit makes each step with all workers as it is, and batch_size "
+    "is that of all of them together; or train with PS (leave out --strategy)"
+)
+
 _lock = threading.Lock()
 _member: Member | None = None
 
@@ -36,6 +44,15 @@ def install() -> None:
     """Before the script begins."""
     os.environ.pop("TF_CONFIG", None)  # there is no cluster of TensorFlow servers
     SCRIPT.watch()
+    sys.excepthook = functools.partial(_uncaught, sys.excepthook)
+
+
+def _uncaught(show: Callable[..., None], kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What has ended the script; not a bare name, where we are the reason."""
+    if isinstance(error, KeyError) and error.args == ("TF_CONFIG",):
+        places = [one for one in traceback.extract_tb(trace) if one.filename != os.__file__]
+        give_up((f"{Path(places[-1].filename).name}, line {places[-1].lineno}: " if places else "") + NO_TF_CONFIG)
+    show(kind, error, trace)
 
 
 class Alone:
@@ -77,25 +94,26 @@ def join(state: State, may_begin: bool = True) -> Member | Alone:
             raise UsageError("this job has PS; to sum instead: deeprec-ext run --strategy allreduce -- python ...")
         env.claim_ownership()
         setup_logging()
-        member = Member(state, may_begin)
+        member, begun_with = Member(state, may_begin), None
         try:
             member.start()
         except BaseException:
             member.close()
             raise
         if env.role() == "chief" and not hasattr(state, "called"):  # else who has it looks for what was kept
-            member.restored = _restored(state)
+            begun_with = _kept_of_own_loops()
+            member.restored = begun_with.position if begun_with.back(state) else b""
         SCRIPT.running()
-        SCRIPT.at_last(functools.partial(_at_last, member))
+        SCRIPT.at_last(functools.partial(_at_last, member, begun_with))
         _member = member
         return member
 
 
-def _restored(state: State) -> bytes:
+def _kept_of_own_loops() -> Kept:
     """A loop of the script's own begins with what `deeprec-ext backup restore` has put into `model` of the run directory."""
     kept = Kept(Path(run) / "model" if (run := env.workdir()) else None)
     kept.of(OWN)
-    return kept.position if kept.back(state) else b""
+    return kept
 
 
 def member() -> Member | None:
@@ -118,6 +136,19 @@ def part(records: int, members: int, place: int) -> int:
     unit = 2 if records % 2 == 0 and records >= 4 * members else 1
     units = records // unit
     return unit * (units // members + (place < units % members))
+
+
+def parts(records: int, holds: Sequence[int]) -> list[int]:
+    """Of members who have so many records each: of those that have fewer than their part all of them, and of the others so much
+    more. What they have together may be less than `records`."""
+    rest, found = records, [0] * len(holds)
+    for behind, one in enumerate(sorted(range(len(holds)), key=lambda one: (holds[one], one))):
+        mine = min(part(rest, len(holds) - behind, 0), holds[one])
+        if records % 2 == 0 and mine < holds[one] and mine > 1:
+            mine -= mine % 2  # as in `part`
+        found[one] = mine
+        rest -= mine
+    return found
 
 
 def give_up(reason: str) -> NoReturn:
@@ -144,9 +175,16 @@ class _Nothing:
         pass
 
 
-def _at_last(one: Member) -> None:
-    """The script has ended. From here on nobody waits for long."""
+def _at_last(one: Member, begun_with: Kept | None) -> None:
+    """The script has ended. From here on nobody waits for long.
+
+    Args:
+      begun_with: what the chief has looked for when it joined. Until its script has come to its end that stays: who dies first
+        begins with it again, and a run that is resumed does.
+    """
     code = SCRIPT.exit_code
+    if begun_with is not None and code == 0 and not one.leaving.is_set():
+        begun_with.remove()
     limit = Settings.end_limit_seconds
     Guard(
         limit, UNKNOWN_EXIT_CODE if code is None else code,

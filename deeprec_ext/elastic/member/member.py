@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 from deeprec_ext import env
 from deeprec_ext.allreduce.ahead import Ahead
 from deeprec_ext.allreduce.given import Given
-from deeprec_ext.allreduce.meeting import Listener, Waiting, join
+from deeprec_ext.allreduce.handing import State
+from deeprec_ext.allreduce.meeting import Generation, Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, Ring
-from deeprec_ext.allreduce.summing import JOIN_SECONDS, Generation, State, Summed, Summing
+from deeprec_ext.allreduce.summing import JOIN_SECONDS, Summed, Summing
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
@@ -110,7 +111,7 @@ class Member:
     def sum(
         self, arrays: Sequence[Array] | Given, weight: float = 1.0, *, last: bool = False, vote: bool = False,
         leads: bool = False, entered: Callable[[], None] = lambda: None, exact: int = 0, other: bool = False,
-        share: float = 1.0,
+        share: float = 1.0, holds: int = 0,
     ) -> Summed:  # fmt: skip
         """The mean, by weight, of what all members give for the next step; see `Summing.sum`.
 
@@ -135,7 +136,7 @@ class Member:
                     self._begun = None
                     summed: Summed = self._ahead.result()
                 else:
-                    summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other)
+                    summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other, holds)
         finally:
             self._out_since = self._clock()
         self._weight += weight * share * summed.counted
@@ -144,13 +145,14 @@ class Member:
         return summed
 
     def begin(
-        self, given: Given, weight: float, *, leads: bool = False, entered: Callable[[], None] = lambda: None, exact: int = 0
+        self, given: Given, weight: float, *, leads: bool = False, entered: Callable[[], None] = lambda: None, exact: int = 0,
+        holds: int = 0,
     ) -> None:  # fmt: skip
         """Begins the sum of what is still being computed: the `sum` of the same `given` ends it, or `drop`. What it raises
         `sum` raises. The state is taken and put, and `entered` called, by another thread meanwhile."""
         if not self._parted:  # else `sum` says so
             self.take_part()
-            self._ahead.begin(lambda: self._summing.sum(given, weight, False, leads, entered, exact))
+            self._ahead.begin(lambda: self._summing.sum(given, weight, False, leads, entered, exact, False, holds))
             self._begun = given
 
     def drop(self) -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from deeprec_ext.allreduce.summing import Generation
+from deeprec_ext.allreduce.meeting import Generation
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger("deeprec_ext")
@@ -63,7 +63,7 @@ class Views:
     # ------------------------------------------------------------------------------------------------ the thread that sums
 
     def after(self, number: int, trouble: str) -> Generation:
-        """See `summing.Generations`. Raises LeaveError where this process is to leave."""
+        """See `meeting.Generations`. Raises LeaveError where this process is to leave."""
         if trouble and number == self.newest.epoch:
             log.info("the ring of epoch %d is of no use: %s", number, trouble)
             self._lost(number, trouble)

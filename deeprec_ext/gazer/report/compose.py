@@ -14,6 +14,7 @@ def compose(story: Story) -> Document:
     sections = [
         findings(find(case)), running.what_ran(case), running.throughput(case), running.steps(case),
         *((cluster.balance(case), cluster.work(case)) if not story.in_step else ()), cluster.resources(case),
+        cluster.cost(case),
         happened.scalings(case), happened.failures(case), happened.decisions(case), happened.data(case), happened.backups(case),
         happened.warnings(case), happened.logs(case),
     ]  # fmt: skip

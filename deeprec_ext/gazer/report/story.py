@@ -37,6 +37,7 @@ class Scaling:
     cut_short: bool = False  # by the end of the job
     workers_from: int = 0  # of a change of PS that changes the workers as well; the same twice: it does not
     workers_to: int = 0
+    requested_by: str = ""  # arbiter; empty: a user, the autoscaler
 
     @property
     def title(self) -> str:
@@ -170,6 +171,7 @@ class Story:
     starts: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # role -> started, of these restarted
     metrics: Mapping[str, float] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None  # as in summary.json
+    cost: Mapping[str, Any] = field(default_factory=dict)  # as in summary.json; empty: not in a cluster
     scalings: tuple[Scaling, ...] = ()
     failures: tuple[Failure, ...] = ()
     decisions: tuple[Decision, ...] = ()

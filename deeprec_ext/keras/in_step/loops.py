@@ -161,7 +161,7 @@ class Loops:
         if member.step >= 0:  # of a `fit`, in which others may still be
             member.rest()
         door.loops, door.course, self._home.state.of = True, None, self.models
-        door.heard, door.entered = lambda summed: None, lambda: None
+        door.heard, door.entered, door.holds = lambda summed: None, lambda: None, lambda: 0
         door.collects, door.rate.follows = False, True
         door.kept.of(NAME)
         self._home.state.called = NAME

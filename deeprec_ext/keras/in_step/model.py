@@ -182,6 +182,8 @@ class InStep:
         self.leads = False
         """All get this process's model with the next sum."""
         self.heard: Callable[[Summed], None] = lambda summed: None
+        self.holds: Callable[[], int] = lambda: 0
+        """What this process has, for the steps after the present one."""
         self.entered: Callable[[], None] = lambda: None
         """Is called in each ring that this process comes into in the middle of a step."""
         self._courses: dict[int, Course] = {}
@@ -365,7 +367,7 @@ class InStep:
     def _how(self) -> dict[str, Any]:
         """A sum is made."""
         exact = len(self.course.averaged) if self.course is not None else 0
-        return {"leads": self.leads, "entered": lambda: self.entered(), "exact": exact}
+        return {"leads": self.leads, "entered": lambda: self.entered(), "exact": exact, "holds": self.holds()}
 
     def _sum(self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False) -> Summed:
         share = 1 / self.course.count if self.course is not None else 1.0

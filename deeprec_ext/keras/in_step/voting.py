@@ -4,6 +4,9 @@ Nobody waits for a batch: whoever has none takes part in the step of the others,
 over for all in the same step: when each has voted so, since the ledger says that all its records are trained. A batch is
 trained when the sum after its own says that it is in the model (`Summed.followed`), wherever it was computed.
 
+With each sum all hear how many records each has left. So where some run short at the end of an epoch, the others have larger
+parts of the steps, which stay as large as the script wants them.
+
 While a process waits for something else (what the chief makes of an epoch), it enters new rings with the others, who may need
 of it what only it has had.
 """
@@ -22,7 +25,7 @@ from deeprec_ext.allreduce.summing import Summed
 from deeprec_ext.data.feeder import Feeder
 from deeprec_ext.data.in_step import Patience
 from deeprec_ext.elastic.agent.causes import INPUT, causes
-from deeprec_ext.elastic.member.joined import part, place
+from deeprec_ext.elastic.member.joined import part, parts, place
 from deeprec_ext.errors import RefusedError
 from deeprec_ext.keras.in_step.model import InStep, Over
 from deeprec_ext.keras.leased.epochs import Epochs
@@ -43,6 +46,9 @@ class EpochsInStep(Epochs):
         self._given: list[Any] = []  # tickets: counted; whether they are in the model is known with the next sum
         self._collected: list[Any] = []  # of the first batches of this process's part of a step
         self._parts = 1  # that it has
+        self._held: tuple[
+            int, ...
+        ] = ()  # by each member after the last step, of this epoch: a whole step's at the most
         self._patience = Patience(self._source)
         self._opened = self._entered = self._shown = self._together = self._paused = False
 
@@ -52,8 +58,8 @@ class EpochsInStep(Epochs):
         return self._together or self.past or not self._entered
 
     def begin(self, epoch: int) -> None:
-        self._together = False
-        self._model.heard, self._model.entered = self._hear, self._enter_again
+        self._together, self._held = False, ()
+        self._model.heard, self._model.entered, self._model.holds = self._hear, self._enter_again, self._holds
         if not self._entered:
             self._have_model()
         self._model.rate.follows = not self._whole
@@ -278,6 +284,7 @@ class EpochsInStep(Epochs):
 
     def _hear(self, summed: Summed) -> None:
         """What became of the step before."""
+        self._held = summed.holds
         given, self._given = self._given, []
         if not summed.followed:
             self._give_again(given)
@@ -327,7 +334,7 @@ class EpochsInStep(Epochs):
                 "fewer workers, a larger batch_size, or --setting step_batch=each, where each worker has batch_size",
                 mended=True,
             )  # fmt: skip
-        if not (records := part(self.batch, members, number)):
+        if not (records := self._part(members, number)):
             return False
         bound = most if most and self._model.sums_once else records
         if not self._collected:
@@ -335,3 +342,19 @@ class EpochsInStep(Epochs):
         if not self._source.cut_to(min(bound, part(records, self._parts, 0))):
             self._batches = None  # of another size
         return True
+
+    def _part(self, members: int, number: int) -> int:
+        """Of the records of a step, this process's; its usual one where nobody runs short, or it has said that it has none."""
+        held = self._held
+        if 1 < members == len(held) and held[number] and any(
+            one < part(self.batch, members, at) for at, one in enumerate(held)
+        ):  # fmt: skip
+            return parts(self.batch, held)[number]
+        return part(self.batch, members, number)
+
+    def _holds(self) -> int:
+        """For the steps after the one that it has a batch of."""
+        if not (self.batch and isinstance(self._source, Feeder)):
+            return 0
+        left = self._source.left
+        return self.batch if left is None else min(left, self.batch)

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from deeprec_ext.aimaster.core import records
 from deeprec_ext.aimaster.ledger import report as ledger
+from deeprec_ext.aimaster.metrics import cost
 from deeprec_ext.aimaster.reporting.ended import cut_short, outcome_of, seconds_of
 from deeprec_ext.aimaster.reporting.summary import steps_of
 from deeprec_ext.aimaster.store.store import Store, StoreError
@@ -82,6 +83,7 @@ def _read(store: Store, given: Mapping[str, Any], since: float, running: bool) -
         "examples": store.examples(),
         "metrics": {str(name): float(value) for name, value in store.get("metrics", {}).items()},
         "data": ledger.summarize(store),
+        "cost": store.get(cost.TOLD) or {},
         "scalings": tuple(_scaling(one, running, store.newest_time()) for one in store.scalings()),
         "failures": tuple(alike(Failure, one, role=one.name) for one in store.failures()),
         "decisions": _decisions(events, {one.decision: one.outcome for one in store.scalings()}),

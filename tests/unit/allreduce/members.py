@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from deeprec_ext.allreduce.summing import Generation
+from deeprec_ext.allreduce.meeting import Generation
 from deeprec_ext.errors import DeepRecError
 
 T = TypeVar("T")

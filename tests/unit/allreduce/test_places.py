@@ -29,8 +29,9 @@ class Member:
         self.summing = Summing(self.listener, self.told, self, may_begin=begins)
         self.sums: list[tuple[int, str, float, bool]] = []
         self.states: dict[int, bytes] = {}
-        self.may = threading.Event()
+        self.may, self.goes, self.rests = threading.Event(), threading.Event(), threading.Event()
         self.may.set()
+        self.goes_after = -1  # this step
         self.error: BaseException | None = None
         self.thread = call(self.run)
 
@@ -54,7 +55,19 @@ class Member:
             self.summing.close()
             self.listener.close()
 
+    def rest(self) -> None:
+        """Before its next step, until it `may` go on."""
+        self.goes.set()
+        assert self.rests.wait(DEADLINE)
+
     def step(self, place: str) -> None:
+        if self.goes.is_set() or self.summing.step == self.goes_after:
+            self.goes.clear()
+            self.goes_after = -1
+            self.may.clear()
+            self.summing.rest()
+            self.rests.set()
+            self.may.wait(DEADLINE)
         self.summing.place = place
         size, number = SIZES[place], list(SIZES).index(place) + 1
         found = self.summing.sum([np.full(size - 1, float(number)), np.ones(1)], 2.0, exact=1)
@@ -155,6 +168,72 @@ def test_who_waits_for_a_place_to_which_nobody_comes_is_told_so(job, monkeypatch
     coordinator.announce({"a": one.listener.port})
     before = len(one.sums)
     job.until(lambda: len(one.sums) > before + 3)
+
+
+@pytest.fixture
+def parted(job):
+    """Of two the second rests first, and the other, which has gone on alone, rests then: (who was first back, the other)."""
+    behind, ahead = (job(name, ("first", "second"), begins=name == "b") for name in "ab")
+    job.announce("ab")
+    job.until(lambda: len(behind.sums) > 10)
+    behind.rest()
+    job.announce("b")
+    job.until(lambda: ahead.sums[-1][0] > behind.sums[-1][0] + 5)
+    ahead.rest()
+    behind.may.set()
+    job.announce("a")
+    return behind, ahead
+
+
+def test_who_comes_back_first_waits_for_one_who_may_have_gone_on(job, parted):
+    """And does not begin a branch, in which as many steps would be lost."""
+    behind, ahead = parted
+    before, newest = len(behind.sums), ahead.sums[-1][0]
+    job.until(lambda: behind.summing._waits_until)
+    ahead.may.set()
+    job.announce("ab")
+    job.until(lambda: len(behind.sums) > before + 10)
+    assert [step for step, *_ in behind.sums[before:]][:10] == list(range(newest + 1, newest + 11))
+    alike(job)
+
+
+def test_who_has_gone_on_alone_waits_for_nobody(job, parted):
+    behind, ahead = parted
+    before = len(ahead.sums)
+    ahead.may.set()
+    job.announce("b")
+    job.until(lambda: len(ahead.sums) > before + 10)
+    assert not ahead.summing._waits_until
+    job.announce("ab")
+    job.until(lambda: behind.sums[-1][0] > ahead.sums[before][0])
+    alike(job)
+
+
+def test_a_newcomer_waits_with_who_was_there_before_and_not_for_long(job, parted):
+    """The other is gone for good."""
+    behind, _ = parted
+    job.until(lambda: behind.summing._waits_until)
+    new = job("c", ("first", "second"))
+    behind.summing._waits_until += 0.5 - summing.ABSENT_SECONDS
+    job.announce("ac")
+    before = behind.sums[-1][0]
+    job.until(lambda: len(new.sums) > 10)
+    assert new.sums[0][0] == before + 1
+    job.announce("ca")
+    job.until(lambda: len(new.sums) > 30)
+    assert behind.summing._left == frozenset(), "it has waited once"
+
+
+def test_two_who_rest_from_the_same_step_do_not_wait_once_both_are_back(job):
+    one, two = (job(name, ("first", "second"), begins=name == "a") for name in "ab")
+    before = one.goes_after = two.goes_after = 50
+    job.announce("ab")
+    job.until(lambda: one.rests.is_set() and two.rests.is_set())
+    one.may.set(), two.may.set()
+    job.announce("ab")
+    job.until(lambda: min(one.sums[-1][0], two.sums[-1][0]) > before + 10)
+    assert not (one.summing._waits_until or two.summing._waits_until)
+    alike(job)
 
 
 class Fits(Member):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deeprec_ext.allreduce import handing
 from deeprec_ext.allreduce import ring as rings
-from deeprec_ext.allreduce import summing
 from deeprec_ext.allreduce.given import Given
 from deeprec_ext.allreduce.meeting import Listener
 from deeprec_ext.allreduce.summing import OtherError, Summed, Summing
@@ -506,15 +506,15 @@ def test_what_was_given_to_a_sum_that_only_the_others_had_is_in_the_state_that_i
 
 
 def test_who_only_hands_a_state_on_holds_a_part_of_it_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summing, "STATE_BYTES", 256)
+    monkeypatch.setattr(handing, "STATE_BYTES", 256)
     passed: list[str] = []
-    whole = Summing._pass_state
+    whole = handing._passed
 
     def noted(ring: Any, source: int, arrays: Any) -> None:
         passed.append(threading.current_thread().name)
         whole(ring, source, arrays)
 
-    monkeypatch.setattr(Summing, "_pass_state", staticmethod(noted))
+    monkeypatch.setattr(handing, "_passed", noted)
     job.add("a", "b", "c")
     job.announce()
     job.until_trained()

@@ -14,6 +14,9 @@ from deeprec_ext.cli.main import main
     (["--mode", "beside-kubeflow", "--webhook-url", "10.0.0.1:9443"], "wants https://"),
     (["--mode", "beside-kubeflow", "--gang-scheduler", "volcano"], "--gang-scheduler volcano: give it to Kubeflow"),
     (["--history", "http://x:1"], "write https://HOST:PORT"),
+    (["--arbiter-rules", "weight"], "--arbiter-rules: is of use with --arbiter only"),
+    (["--spot-label", "pool=spot"], "--spot-label: is of use with --arbiter only"),
+    (["--arbiter", "--spot-label", "spot"], "--spot-label spot: write LABEL=VALUE"),
     (["--aimaster-overlay", "/nowhere.yaml"], "--aimaster-overlay /nowhere.yaml"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

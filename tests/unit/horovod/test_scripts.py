@@ -221,6 +221,13 @@ def test_a_session_begins_with_the_variables_of_the_others(monkeypatch):
             assert session.run(variable).tolist() == [3.0, 3.0]
             with pytest.raises(UsageError, match="2 variables, not the 1"):
                 WORLD.shared.put(taken[:1])
+        had = WORLD.shared.take()  # a newcomer asks between two sessions
+        assert [one.tolist() for one in had if one.shape] == [[3.0, 3.0]]
+        WORLD.shared.put([one + 1 for one in had])
+        assert [one.tolist() for one in WORLD.shared.take() if one.shape] == [[4.0, 4.0]]
+        with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+            assert session.run(variable).tolist() == [0.0, 0.0], "another session has its own"
+            assert [one.tolist() for one in WORLD.shared.take() if one.shape] == [[0.0, 0.0]]
 
 
 def test_local_gradients_are_divided_and_left_out():

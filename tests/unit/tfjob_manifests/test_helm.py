@@ -46,11 +46,13 @@ def test_helm_finds_nothing_to_complain_of(tmp_path: Path):
 EVERY = (
     {}, {"mode": "beside-kubeflow"}, {"serviceMonitor": True, "replicas": 3}, {"history": "sqlite", "historyStorage": "9Gi"},
     {"history": "postgresql", "scope": "namespace", "et": "kinds-are-there"}, {"et": "with-kinds"},
+    {"scope": "namespace", "arbiter": "strict"}, {"arbiter": "weight"},
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "setting", ["history=mysql", "history=true", "histroy=sqlite", "scope=everywhere", "replicas=0", "et=true"]
+    "setting",
+    ["history=mysql", "history=true", "histroy=sqlite", "arbiter=true", "scope=everywhere", "replicas=0", "et=true"],
 )
 def test_helm_refuses_values_that_there_are_not(setting: str, tmp_path: Path):
     done = tried("template", "deeprec-ext", str(CHART), "--set", setting, home=tmp_path)

@@ -30,6 +30,7 @@ from tests.unit.tfjob_manifests.building import (
 from tests.unit.tfjob_manifests.pods import tfjob
 from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
 from tfjob.model import annotations
+from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from tfjob.model.spec import TFJob
 from tfjob.operator import history_certificates
 from tfjob.pods import aimaster, certificates, rights
@@ -132,6 +133,26 @@ def test_the_chart_installs_the_same_as_the_overlay(overlay: str):
     wanted.update(kustomized(MANIFESTS / "components" / "service-monitor"))
     found = chart(mode=overlay, serviceMonitor=True)
     assert found == {key: one for key, one in wanted.items() if key[0] not in ("Namespace", "CustomResourceDefinition")}
+
+
+@pytest.mark.parametrize(("scope", "component"), [("cluster", "arbiter"), ("namespace", "arbiter-one-namespace")])
+def test_the_chart_installs_the_arbiters_rights_as_the_component_and_starts_it(scope: str, component: str):
+    found, without = chart(scope=scope, arbiter="weight"), chart(scope=scope)
+    added = {key: one for key, one in found.items() if key not in without}
+    assert added == kustomized(MANIFESTS / "components" / component)
+    words = operators_words(found)
+    assert words[-3:] == ["--arbiter", "--arbiter-rules", "weight"]
+    arguments = build_parser().parse_args(["operator", *words])
+    assert arguments.arbiter and arguments.arbiter_rules == "weight"
+    assert not any("arbiter" in word for word in operators_words(without))
+    rights = grants(next(one for (kind, _), one in added.items() if kind.endswith("Role"))["rules"])
+    assert {verb for _, _, verb in rights} == {"list", "watch"}, "it only looks"
+
+
+def test_the_arbiter_may_see_whatever_it_watches():
+    rights = grants(kustomized(MANIFESTS / "components" / "arbiter")["ClusterRole", "deeprec-ext-arbiter"]["rules"])
+    for resource in (NODES, PODS, RESOURCE_QUOTAS, PRIORITY_CLASSES):
+        assert {(resource.group, resource.plural, verb) for verb in ("list", "watch")} <= rights
 
 
 def history(**values: Any) -> tuple[Objects, Objects]:

@@ -36,6 +36,24 @@ def resources(case: Case) -> Section:
     return Section("resources", "Resources", blocks)
 
 
+def cost(case: Case) -> Section | None:
+    """What the pods of a job in a cluster have used, and what pods of the size that was written would have."""
+    told = case.story.cost
+    if not told:
+        return None
+    used, static = told.get("pod_hours") or {}, told.get("static_pod_hours") or {}
+    rows = [[role, number(used.get(role, 0.0)), number(static.get(role, 0.0))] for role in sorted({*used, *static})]
+    price, saved, known = told.get("cost"), told.get("saved"), float(told.get("priced_share") or 0.0)
+    if price is None:
+        note = "No price of a node is known."
+    else:
+        note = f"The cost is {number(price)}" + (f", of {percent(known)} of the hours" if known < 1 else "") + "."
+    if saved is not None:
+        static_cost = number(told.get("static_cost") or 0.0)
+        note += f" Pods of the written size on demand would have cost {static_cost} in the same time."
+    return Section("cost", "Cost", [Table(("role", "pod-hours", "of the written size"), rows, frozenset({1, 2}), note)])
+
+
 def _top(found: Sequence[RoleUse], resource: str) -> float:
     """Scale of curves of processes without a limit: they compare with each other."""
     return max((use.peak for one in found if (use := getattr(one, resource)) is not None), default=0.0)

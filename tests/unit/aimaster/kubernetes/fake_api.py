@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from deeprec_ext.errors import UnreachableError
@@ -54,12 +54,13 @@ class FakeApi:
         return copy.deepcopy(self._object(resource, name))
 
     async def list_all(
-        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = ""
-    ) -> tuple[list[Manifest], str]:
+        self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
+        shrink: Callable[[Manifest], Any] | None = None,
+    ) -> tuple[list[Any], str]:  # fmt: skip
         self._enter("list", resource)
         found = [copy.deepcopy(one) for (plural, _), one in self.objects.items()
                  if plural == resource.plural and _selected(one, labels, fields)]  # fmt: skip
-        return found, str(self._log[-1][0] if self._log else 0)
+        return [shrink(one) if shrink else one for one in found], str(self._log[-1][0] if self._log else 0)
 
     async def create(self, resource: Resource, namespace: str | None, body: Manifest) -> Manifest:
         name = body["metadata"].get("name") or f"{body['metadata']['generateName']}{len(self._log)}"

@@ -78,6 +78,8 @@ class Kubelet:
     async def run(self) -> None:
         async for kind, pod in self._it.api.watch(PODS, "team", "0"):
             name, where = pod["metadata"]["name"], pod["metadata"]["name"].partition("-")[2]
+            if kind == "ADDED" and self._it.full:
+                continue
             if kind == "ADDED":
                 self._it.api.run(name, container=f"{pod['metadata']['uid']}/0")
                 if where in self.late:
@@ -116,6 +118,7 @@ class Cluster(World):
         if self.in_step:
             self.catalogue = pb.Catalogue()
         self.pods = 0
+        self.full = False  # no pod finds a node any more
         self.more: dict[str, Any] = {}  # of the AIMaster's specification
         self.words: list[str] = []  # and of its command line
         self.model: pb.Declaration | None = None  # that the chief declares; None: it has none before its view
@@ -177,6 +180,7 @@ async def cluster(directory: Path, **annotations: str) -> AsyncIterator[Cluster]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "STOP_GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(running, "COUNT_SECONDS", 0.1)
 
 
 def play(directory: Path, test: Callable[[Cluster], Coroutine[Any, Any, None]], **annotations: str) -> None:
@@ -217,6 +221,11 @@ def test_a_tfjob_from_the_first_pod_to_its_summary(tmp_path: Path) -> None:
         kept = it.api.objects["configmaps", "ctr-aimaster-state"]["data"]
         assert json.loads(kept["summary.json"]) == summary  # outlives the pod
         assert "succeeded" in kept["report.md"] and not directory.in_use()
+        assert (
+            set(summary["cost"]["pod_hours"]) == set(summary["cost"]["static_pod_hours"]) == {"ps", "chief", "worker"}
+        )
+        assert summary["cost"]["pod_hours"]["ps"] > summary["cost"]["static_pod_hours"]["ps"], "a third PS came"
+        assert "pod-hours" in it.annotations[STATUS_ANNOTATION] and summary["cost"]["cost"] is None
         assert summary["status"] == "succeeded" and summary["scaling"][0]["outcome"] == "committed"
         assert it.annotations[STATUS_ANNOTATION].startswith("finished: PS ")
         assert {"ScalingRequested", "ScalingCommitted"} <= {reason for _, reason, _ in it.api.told()}

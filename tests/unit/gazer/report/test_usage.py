@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeprec_ext.gazer.report.findings import resources as rules
+from deeprec_ext.gazer.report.sections.cluster import cost
 from deeprec_ext.gazer.report.story import Request
 from deeprec_ext.gazer.report.usage import uses
 from tests.unit.gazer.report.stories import SECONDS, case
@@ -124,3 +125,16 @@ def test_a_throttled_container():
 @pytest.mark.parametrize("found", [ps(throttled_share=0.05), ps(), ps(throttled_share=0.3, requests={})])
 def test_not_throttled(found):
     assert not list(rules.throttled(found))
+
+
+def test_what_a_job_cost_is_a_section_of_its_own_where_it_is_known():
+    assert cost(case()) is None
+    told = {"pod_hours": {"chief": 2.0, "worker": 1.0}, "static_pod_hours": {"chief": 2.0, "worker": 4.0}, "cost": 1.5,
+            "priced_share": 1.0, "static_cost": 6.0, "saved": 4.5}  # fmt: skip
+    section = cost(case(cost=told))
+    assert section is not None
+    [table] = section.blocks
+    assert list(table.rows) == [["chief", "2", "2"], ["worker", "1", "4"]]
+    assert table.note == "The cost is 1.5. Pods of the written size on demand would have cost 6 in the same time."
+    hours = cost(case(cost={**told, "cost": None, "saved": None, "priced_share": 0.0}))
+    assert hours is not None and hours.blocks[0].note == "No price of a node is known."

@@ -61,6 +61,8 @@ def test_everything_that_can_be_said_is_read() -> None:
         "max_worker_memory": "1GB", "total_cpu": "16", "total_memory": "64Gi", "reachable_from": "monitoring",
         "bad_records": "skip", "history": "true", "strategy": "ps", "step_batch": "each", "rate_scaling": "inverse_root",
         "rate_base": "4", "rate_warmup_steps": "50", "sum_compression": "fp16", "worker_batch_max": "64",
+        "weight": "2.5", "queue": "team-a",
+        "supervise": "strict", "max_wait": "30m", "spot": "cloud.example/spot=yes", "spot_wait": "2m", "price_label": "x/price",
     }  # fmt: skip
     assert {key.replace("_", "-") for key in said} | {"enabled"} == set(known())
     assert _parse(_job(CHIEF, **said)) == Elastic(
@@ -69,11 +71,19 @@ def test_everything_that_can_be_said_is_read() -> None:
         settings=(("autoscale", "true"), ("objective", "deadline"), ("deadline_seconds", "7200"),
                   ("strict", "true"), ("bad_records", "skip"), ("step_batch", "each"), ("rate_scaling", "inverse_root"),
                   ("rate_base", "4"), ("rate_warmup_steps", "50"), ("sum_compression", "fp16"), ("worker_batch_max", "64"),
+                  ("supervise", "strict"), ("max_wait_seconds", "1800"), ("price_label", "x/price"),
+                  ("spot_wait_seconds", "120"),
                   ("peer_backup", "on"), ("disk_backup", "/backups/mnist")),
         package="image", state_volume="mnist-state", max_ps_cpu=0.5, max_worker_cpu=2.0, max_ps_memory_bytes=2 << 30,
         max_worker_memory_bytes=10**9, total_cpu=16.0, total_memory_bytes=64 << 30, reachable_from=("monitoring",),
-        history=True,
+        history=True, weight=2.5, queue="team-a", spot=("cloud.example/spot", "yes"),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["spot", "=true", "a b=c", "x/y/z=true", "spot=a b"])
+def test_what_is_no_label_of_spot_nodes_is_refused(text: str) -> None:
+    with pytest.raises(InvalidError, match=r"spot\].*write the label of spot nodes"):
+        _parse(_job(CHIEF, spot=text))
 
 
 @pytest.mark.parametrize(("replicas", "workers", "least"), [
@@ -169,6 +179,9 @@ REFUSED: list[tuple[str, Any, Any, dict[str, str], str, str]] = [
     ("a fate of bad records no longer than any", None, {}, {"bad_records": "s" * 5_000}, "bad-records", "1024 or less"),
     ("a known package", None, {}, {"package": "pip"}, "package", "inject or image"),
     ("the name of a claim", None, {}, {"state_volume": "My/Claim"}, "state-volume", "PersistentVolumeClaim"),
+    ("a weight above nothing", None, {}, {"weight": "0"}, "weight", "more than 0"),
+    ("a weight that is a number", None, {}, {"weight": "nan"}, "weight", "or less"),
+    ("the name of a queue", None, {}, {"queue": "Team A"}, "queue", "name of a queue"),
     ("cores", None, {}, {"max_ps_cpu": "many"}, "max-ps-cpu", "number of cores"),
     ("bytes", None, {}, {"total_memory": "lots"}, "total-memory", "amount of bytes"),
     ("replicas of PS within the limits", {"PS": 5, "Worker": 1}, {}, {"max_ps": "4"},

@@ -1,0 +1,1 @@
+"""Several jobs of one cluster: real pods on a real node, and the arbiter alone."""

@@ -1,0 +1,725 @@
+"""How many pods each job may have: `decide`, pure, total and deterministic.
+
+What there is stays, and is changed only for a reason, in this order:
+
+1. Who runs keeps its pods where they are. A pod without a node is placed, first fit; where there is no room, it is given up.
+2. Claims by priority: the least of each job that waits (all or nothing), and pods of others that wait. They take room from what
+   jobs have beyond their least, workers before PS, the least important job first; from lower priorities also whole jobs.
+3. Deadlines: what a job needs to make its own, from what others have beyond their least and their need.
+4. What is left, priority by priority: the step with the largest gain per core, of jobs that are nearly equal the one that is
+   worst off. Where nothing is left, from lower priorities, and from equals whose loss is smaller.
+
+A change for 4 must bring more than it costs within the horizon. What was decided is decided on again until nothing changes: the
+same observation with the given allowances is a fixed point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from deeprec_ext.arbiter import saying
+from deeprec_ext.arbiter.curve import Size, Step
+from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
+from deeprec_ext.arbiter.room import Shape, finite, together
+from deeprec_ext.arbiter.rules import WEIGHT, Rules
+from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
+
+ROUNDS = 8
+"""Of deciding on what was decided. The second one nearly always changes nothing."""
+TRIES = 4
+"""Of sharing, each without those to whom the one before was not worth its cost."""
+WAITING_MAX = 1000
+"""Pods of others that are looked at, the most important ones."""
+NEAR = 20.0
+"""Gains whose logarithms differ by less than a 20th (5 %) are equal: the one that is worst off goes first."""
+
+
+Gain = tuple[int, float, float, int, int, Step, Party]
+"""(how far from the largest, how well off, arrived, index, running number, the step, whose)."""
+Loss = tuple[float, float, float, int, int, Size, Step, Party]
+"""(rate, how well off, …, running number, the size that it is a step down from, the step, whose); the smallest goes first."""
+Given = tuple[int, float, float, int, int, Size, Party]
+
+
+def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008  (frozen)
+    """One allowance for each job. Never raises, whatever was observed."""
+    if not math.isfinite(cluster.time):
+        cluster = dataclasses.replace(cluster, time=0.0)
+    curves, barred = Curves(), frozenset[int]()
+    for _ in range(TRIES):
+        allowances, used, turned = _rounds(cluster, rules, curves, barred)
+        if not turned:
+            break
+        barred |= turned
+    given = tuple(map(_lasting, allowances, cluster.jobs))
+    changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
+    return Decision(cluster.time, given, changed, used)
+
+
+def _rounds(
+    cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]
+) -> tuple[list[Allowance], float, frozenset[int]]:
+    """Decided until nothing changes: (allowances, share of the cores used, who started and was stopped again at once).
+
+    Pods of those have room together in one order, and not in the order in which they are placed anew: they wait, or others
+    would give back room for nothing.
+    """
+    before = cluster
+    ran: set[int] = set()
+    for _ in range(ROUNDS):
+        found = Round(cluster, rules, curves, barred)
+        allowances, used = found.decided(), found.used_share()
+        ran |= {at for at, one in enumerate(allowances) if one.runs}
+        if all(map(same, allowances, (job.allowance for job in cluster.jobs))):
+            break
+        pairs = zip(cluster.jobs, allowances)
+        cluster = dataclasses.replace(
+            cluster, jobs=tuple(dataclasses.replace(job, allowance=given) for job, given in pairs)
+        )
+    waited = {at for at, job in enumerate(before.jobs) if not runs_before(job)}
+    return allowances, used, frozenset(at for at in ran & waited if not allowances[at].runs)
+
+
+def same(one: Allowance, other: Allowance | None) -> bool:
+    return other is not None and (one.runs, one.ps, one.workers, one.why) == (
+        other.runs, other.ps, other.workers, other.why,
+    )  # fmt: skip
+
+
+def _lasting(now: Allowance, before: Job) -> Allowance:
+    """The one before, where it came back to that."""
+    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
+        return dataclasses.replace(before.allowance, job=now.job, why=now.why)
+    return now
+
+
+def same_size(one: Allowance, other: Allowance) -> bool:
+    return (one.runs, one.ps, one.workers) == (other.runs, other.ps, other.workers)
+
+
+class Givers:
+    """Who gives back for a claim, and in which order: the least important first, there who loses least by it.
+
+    Args:
+        least: of each, below which it is not asked.
+    """
+
+    def __init__(self, parties: Iterable[Party], least: Callable[[Party], Size], seating: Seating) -> None:
+        self._least, self._seating, self._number = least, seating, itertools.count()
+        self._heap = [self._entry(one) for one in parties if self._role(one)]
+        heapq.heapify(self._heap)
+
+    def _role(self, party: Party) -> str:
+        """Workers before PS; empty: it has nothing to give."""
+        (ps, workers), least = party.size, self._least(party)
+        return WORKER if workers > least[1] else PS if ps > least[0] else ""
+
+    def _entry(self, party: Party) -> Given:
+        ps, workers = party.size
+        role = self._role(party)
+        fewer = (ps, workers - 1) if role == WORKER else (ps - 1, workers)
+        loss = party.weight * (party.curve.value(party.size) - party.curve.value(fewer))
+        rate = loss / party.costs[role == WORKER]
+        return party.priority, rate, -party.arrived, -party.index, next(self._number), party.size, party
+
+    def back(self, parties: Iterable[Party]) -> None:
+        """They have again, or have still, what they gave."""
+        for one in parties:
+            if self._role(one):
+                heapq.heappush(self._heap, self._entry(one))
+
+    def give(self) -> Party | None:
+        """One pod less of one of them; None: nobody has anything left."""
+        while self._heap:
+            *_, size, party = heapq.heappop(self._heap)
+            role, fresh = self._role(party), size == party.size
+            if role and fresh:
+                self._seating.drop(party, role)
+            if self._role(party):
+                heapq.heappush(self._heap, self._entry(party))
+            if role and fresh:
+                return party
+        return None
+
+
+class Round:
+    """One decision from an observation."""
+
+    def __init__(self, cluster: Cluster, rules: Rules, curves: Curves, barred: frozenset[int]) -> None:
+        self.cluster, self.rules, self.number, self.barred = cluster, rules, itertools.count(), barred
+        self.seating = Seating(cluster, rules, curves)
+        self.parties = self.seating.parties
+        self.ordered = sorted(self.parties, key=lambda one: one.order)
+        self.due: dict[str | None, Party] = {}  # queue (None: any) → the first for which room is kept
+        self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
+        self.never: dict[tuple[object, ...], str | None] = {}
+        self.short: dict[tuple[object, ...], Shortage | None] = {}
+        self.sums: dict[int, list[int]] = {}
+        self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
+
+    def decided(self) -> list[Allowance]:
+        self._stay()
+        self._claim()
+        self._needs()
+        groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
+        for group in groups:
+            self._share(group, ())
+            below = [one for one in self._running() if one.priority < group[0].priority] if group else []
+            if below and self.rules.priorities != WEIGHT:
+                self._share(group, below)
+            self._even(group)
+        self._try_out()
+        return self._allowances()
+
+    def _running(self) -> list[Party]:
+        return [one for one in self.ordered if one.runs]
+
+    def _levels(self) -> list[list[Party]]:
+        found: dict[int, list[Party]] = {}
+        for one in self._running():
+            found.setdefault(one.priority, []).append(one)
+        return list(found.values())
+
+    # ------------------------------------------------------------------------------------------------- what there is
+
+    def _stay(self) -> None:
+        seating = self.seating
+        for party in self.parties:
+            size = party.present if party.runs and party.present is not None else (0, 0)
+            counts = {CHIEF: 1, PS: size[0], WORKER: size[1], OTHER: party.pods[OTHER]}
+            for role in counts:
+                homes = party.homes[role]
+                count = min(len(homes), counts[role]) if party.runs else 0
+                if count < len(homes) and party.age > self.rules.obey_seconds:
+                    party.stay_behind(role, count)
+                for _ in range(count):
+                    seating.put(party, role)
+            for role in party.staying():
+                seating.put(party, role)
+        running = self._running()
+        self._unload(running)
+        for party in running:
+            for role in party.missing(party.least):
+                if not seating.add(party, role):
+                    party.lacks = True
+        for party in running:
+            if not party.lacks and party.present is not None:
+                for role in party.missing(party.present):
+                    if not seating.add(party, role):
+                        party.note = saying.LOST
+
+    def _unload(self, running: Sequence[Party]) -> None:
+        """A node on which there is more than it has room for: what has shrunk, or a pool's machine."""
+        for node in self.seating.room.short():
+            there = [one for one in running if node in one.seats[WORKER] or node in one.seats[PS]]
+            givers = Givers(there, lambda one: one.least, self.seating)
+            while min(self.seating.room.free[node]) < 0 and (giver := givers.give()) is not None:
+                giver.note = saying.LOST
+
+    # -------------------------------------------------------------------------------------------------------- claims
+
+    def _claim(self) -> None:
+        """Who waits, by priority; of equals jobs that run and lack something, jobs that wait, pods of others."""
+        claims: list[tuple[tuple[int, int, float, str, int], Party | Waiting]] = []
+        for party in self.parties:
+            if party.lacks if party.runs else not self._waits_again(party):
+                claims.append(((-party.priority, 0 if party.runs else 1, *party.order[1:]), party))
+        pods = sorted(self.cluster.waiting, key=lambda one: (-_priority(one), finite(one.since), one.name))[
+            :WAITING_MAX
+        ]
+        for at, pod in enumerate(pods):
+            claims.append(((-_priority(pod), 2, finite(pod.since), pod.name, at), pod))
+        lowest = min((one.priority for one in self.parties), default=0)
+        for _, claim in sorted(claims, key=lambda one: one[0]):
+            if isinstance(claim, Party):
+                self._job_claims(claim)
+            elif _priority(claim) > lowest:
+                self._pod_claims(claim)
+
+    def _waits_again(self, party: Party) -> bool:
+        """It was stopped just now, or it would start and stop in turn."""
+        given = party.job.allowance
+        return party.index in self.barred or (
+            given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
+        )
+
+    def _job_claims(self, party: Party) -> None:
+        ran = party.runs
+        if (ran or self._behind(party) is None) and self._gang(party, party.missing(party.least)):
+            party.runs, party.lacks = True, False
+            if not ran:
+                party.note = saying.STARTS
+            return
+        if ran and (party.started and not party.job.strict):
+            return  # it goes on with what it has
+        if ran:
+            self.seating.leave(party)
+            party.runs = False
+        waited = self.cluster.time - party.arrived
+        if waited >= self.rules.aging_seconds and self._never(party) is None:
+            self._keep_room(party)
+
+    def _pod_claims(self, pod: Waiting) -> None:
+        shape, priority = self.seating.scale.of_pod(pod.resources), _priority(pod)
+        node = self.seating.room.first(shape)
+        if node < 0:
+            key = (priority, shape)
+            if key in self.hopeless:
+                return
+            node = self._ask_for_pod(shape, priority, saying.gave_way(pod))
+            if node < 0:
+                self.hopeless.add(key)
+                return
+        self.seating.room.take(node, shape)
+        self.higher.append((priority, shape[0]))
+
+    def _ask_for_pod(self, shape: Shape, priority: int, note: str) -> int:
+        """The node that has room for it now; -1: none gets any."""
+        if not any(all(map(int.__le__, shape, whole)) for whole in self.seating.whole):
+            return -1
+        if not self._could(priority, list(shape), equals=False):
+            return -1
+        asked = self._asking(priority, None, equals=False)
+        mark = self.seating.mark()
+        stopped: list[Party] = []
+        room = self.seating.room
+        while (node := room.first(shape)) < 0:
+            if not asked(stopped):
+                self._take_back(mark, stopped)
+                return -1
+        room.take(node, shape)
+        self._restore(mark, stopped, note)
+        room.give(node, shape)
+        return node
+
+    def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
+        """All these pods more, or nothing."""
+        pods = tuple((party.shapes[role], count) for role, count in Counter(roles).items())
+        key = (party.priority, party.quota, equals, stops, pods)
+        if key in self.hopeless:
+            return False
+        seating, mark = self.seating, self.seating.mark()
+        stopped: list[Party] = []
+        if not party.runs:
+            seating.leave(party)  # of what is still there of it, as it was stopped
+        asked: dict[str | None, Callable[[list[Party]], bool]] = {}
+        for role in roles:
+            while not seating.add(party, role):
+                queue = party.quota if seating.takes_quota(party, role) else None
+                if queue not in asked:
+                    needs = together(pods, len(party.shapes[role]))
+                    if self._could(party.priority, needs, equals=equals):
+                        asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
+                if queue not in asked or not asked[queue](stopped):
+                    self._take_back(mark, stopped)
+                    if not party.seats[CHIEF]:
+                        self.hopeless.add(key)
+                    return False
+        self._restore(mark, stopped, saying.gave_to(party.job))
+        return True
+
+    def _could(self, priority: int, needs: Sequence[int], *, equals: bool) -> bool:
+        """Whether all that could be free at best is enough, wherever it is."""
+        return all(map(int.__le__, needs, self._at_best(priority if equals else priority - 1)))
+
+    def _at_best(self, priority: int) -> list[int]:
+        return [
+            sum(max(0, one[at]) for one in self.seating.room.free)
+            + sum(
+                party.shapes[role][at] * len(seats)
+                for party in self._running() if party.priority <= priority or self.rules.minimums_first
+                for role, seats in party.seats.items()
+            )
+            for at in range(len(self.seating.scale.names))
+        ]  # fmt: skip
+
+    def _asking(
+        self, priority: int, queue: str | None, *, equals: bool, stops: bool = True, besides: Party | None = None
+    ) -> Callable[[list[Party]], bool]:
+        """A function that takes one more pod from somebody, or stops somebody; False: nobody is left."""
+        above = math.inf if equals and self.rules.minimums_first and stops else priority if equals else priority - 1
+        may = [
+            one for one in self._running()
+            if one is not besides and one.priority <= above and (queue is None or one.quota == queue)
+            and not one.lacks and (one.priority < priority or not one.silent)
+        ]  # fmt: skip
+        givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
+        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
+        lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
+
+        def ask(stopped: list[Party]) -> bool:
+            if givers.give() is not None:
+                return True
+            while lower:
+                one = lower.pop(0)
+                if one.runs:
+                    self.seating.leave(one)
+                    one.runs = False
+                    stopped.append(one)
+                    return True
+            return False
+
+        return ask
+
+    def _take_back(self, mark: int, stopped: list[Party]) -> None:
+        self.seating.undo(mark)
+        for one in stopped:
+            one.runs = True
+
+    def _restore(self, mark: int, stopped: list[Party], note: str) -> None:
+        """What was given for nothing, as it was on another node, comes back: whole jobs first, the most important first."""
+        gone = self.seating.dropped(mark)
+        had = {(party.index, role): len(party.seats[role]) for party, role in gone}
+        for party, role in gone:
+            had[party.index, role] += 1
+            party.note = note
+        for one in reversed(stopped):
+            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
+                one.runs = True
+        for party, role in gone:
+            if party.runs and len(party.seats[role]) < had[party.index, role]:
+                self.seating.add(party, role)
+
+    def _keep_room(self, party: Party) -> None:
+        """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
+        may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        short = self.seating.shortage(party)
+        limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
+        self.due.setdefault(party.quota if limited else None, party)
+
+    def _behind(self, party: Party) -> Party | None:
+        """For whom room is kept that this one would take."""
+        due = [one for queue, one in self.due.items() if queue in (None, party.quota) and one.order < party.order]
+        return due[0] if due else None
+
+    def _signature(self, party: Party) -> tuple[object, ...]:
+        return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
+
+    def _never(self, party: Party) -> str | None:
+        key = self._signature(party)
+        if key not in self.never:
+            self.never[key] = self.seating.never(party)
+        return self.never[key]
+
+    # ------------------------------------------------------------------------------------------------------- deadlines
+
+    def _needs(self) -> None:
+        for party in self._running():
+            size = party.size
+            if party.lacks or self._rests(party) or party.need == party.least:
+                continue
+            more = max(size[0], party.need[0]), max(size[1], party.need[1])
+            if more != size and self._gang(party, party.missing(more), stops=False):
+                party.note = saying.DEADLINE
+
+    def _rests(self, party: Party) -> bool:
+        """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
+        bid = party.job.bid
+        if party.is_free_to_change:
+            return False
+        if party.silent or (bid is not None and bid.busy):
+            return True
+        return party.age < self.rules.settle_seconds and party.size == party.present
+
+    # --------------------------------------------------------------------------------------------------- what is left
+
+    def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
+        """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
+        may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
+        if below:
+            below = [one for one in below if one.size != one.least and not one.lacks]
+            if not below:
+                return
+        else:
+            may = [one for one in may if self._has_room(one)]
+        may = [one for one in may if self._pays(one, one.size, self._best(one))]
+        for _ in range(TRIES):
+            if not may:
+                return
+            mark, sizes = self.seating.mark(), {one.index: one.size for one in may}
+            before = {one.index: one.size for one in below}
+            self._climb(may, below)
+            grown = [one for one in may if one.size != sizes[one.index]]
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
+            if not poor and below and grown:
+                gain = sum(self._net(one, sizes[one.index], one.size) for one in grown)
+                pauses = sum(
+                    self._pause(one, before[one.index]) * one.weight for one in below if one.size != before[one.index]
+                )
+                if gain <= pauses:
+                    poor = {one.index for one in grown}
+            if not poor:
+                for one in grown:
+                    one.note = saying.GROWS
+                for one in below:
+                    if one.size != before[one.index]:
+                        one.note = saying.gave_to(group[0].job)
+                return
+            self.seating.undo(mark)
+            may = [one for one in may if one.index not in poor]
+
+    def _has_room(self, party: Party) -> bool:
+        """For one pod more, be it a worker or a PS; else there is none for any step."""
+        return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+
+    def _try_out(self) -> None:
+        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
+        whether a trial is worth its price is for the job to say. Not of one that ends soon."""
+        for party in self._running():
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+                continue
+            lasts = party.horizon_seconds >= self.rules.horizon_seconds
+            if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
+                party.note = saying.TRIES
+
+    def _best(self, party: Party) -> Size:
+        return party.curve.best
+
+    def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
+        givers: dict[str | None, Givers] = {}
+        for one in may:
+            one.blocked = []
+        heap = [entry for one in may if (entry := self._entry(one)) is not None]
+        heapq.heapify(heap)
+        while heap:
+            *_, step, party = heapq.heappop(heap)
+            if not self._grow(party, step, below, givers):
+                size = party.size
+                party.blocked.append((size[0] + step.ps, size[1] + step.workers))
+            if (entry := self._entry(party)) is not None:
+                heapq.heappush(heap, entry)
+
+    def _entry(self, party: Party) -> Gain | None:
+        step = party.curve.up(party.size, party.blocked)
+        if step is None:
+            return None
+        near = -math.floor(NEAR * math.log(max(party.weight * step.rate, 1e-300)))
+        return near, self._has(party), party.arrived, party.index, next(self.number), step, party
+
+    def _has(self, party: Party) -> float:
+        """How well off it is: its share of the throughput that it could have, by its weight."""
+        return (party.curve.value(party.size) - party.curve.value(party.top)) - math.log(party.weight)
+
+    def _grow(self, party: Party, step: Step, below: Sequence[Party], givers: dict[str | None, Givers]) -> bool:
+        size = party.size[0] + step.ps, party.size[1] + step.workers
+        roles = party.missing(size)
+        if self.seating.add_all(party, roles) is None:
+            return True
+        if not below:
+            return False
+        mark = self.seating.mark()
+        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
+        if queue not in givers:
+            may = [one for one in below if not one.lacks and (queue is None or one.quota == queue)]
+            givers[queue] = Givers(may, lambda one: one.least, self.seating)
+        while givers[queue].give() is not None:
+            if self.seating.add_all(party, roles) is None:
+                gone = self.seating.dropped(mark)
+                for one, role in gone:
+                    self.seating.add(one, role)
+                break
+        else:
+            gone = self.seating.dropped(mark)
+            self.seating.undo(mark)
+        givers[queue].back({one.index: one for one, _ in gone}.values())
+        return party.size == size
+
+    # ------------------------------------------------------------------------------------------------ gain and cost
+
+    def _pause(self, party: Party, old: Size) -> float:
+        """Seconds of training that it costs to leave this size; none where it is not the one that it has: it pauses anyway."""
+        if party.is_free_to_change or old != party.present:
+            return 0.0
+        bid = party.job.bid
+        return max(self.rules.pause_seconds, finite(bid.pause_seconds, most=86400.0) if bid is not None else 0.0)
+
+    def _change(self, party: Party) -> float:
+        bid = party.job.bid
+        return max(self.rules.change_seconds, finite(bid.change_seconds, most=86400.0) if bid is not None else 0.0)
+
+    def _net(self, party: Party, old: Size, new: Size) -> float:
+        """What a change brings within the horizon, in seconds of its present training."""
+        gain = party.curve.value(new) - party.curve.value(old)
+        if party.is_free_to_change:
+            return party.weight * gain * party.horizon_seconds
+        horizon = party.horizon_seconds - (self._change(party) if gain > 0 else 0.0)
+        return party.weight * (gain * max(0.0, horizon) - self._pause(party, old))
+
+    def _pays(self, party: Party, old: Size, new: Size) -> bool:
+        """Whether it is worth its own cost to grow."""
+        if party.is_free_to_change or old != party.present:
+            return True
+        gain = party.curve.value(new) - party.curve.value(old)
+        return gain >= math.log1p(self.rules.gain_least) and self._net(party, old, new) > 0
+
+    # ----------------------------------------------------------------------------------------------- between equals
+
+    def _even(self, group: Sequence[Party]) -> None:
+        """From those who lose least to those who gain most, if all of it together is worth its cost."""
+        may = [one for one in group if not one.lacks and not one.job.strict and not self._rests(one)]
+        for _ in range(TRIES):
+            if len(may) < 2:
+                return
+            mark, sizes = self.seating.mark(), {one.index: one.size for one in may}
+            self._exchange(may)
+            moved = [one for one in may if one.size != sizes[one.index]]
+            if not moved:
+                self.seating.undo(mark)
+                return
+            grown = [one for one in moved if one.size > sizes[one.index]]
+            poor = {one.index for one in grown if not self._pays(one, sizes[one.index], one.size)}
+            if not poor and sum(self._net(one, sizes[one.index], one.size) for one in moved) > 0:
+                for one in moved:
+                    one.note = saying.EVENS if one.size > sizes[one.index] else saying.GAVE_EQUALS
+                return
+            self.seating.undo(mark)
+            if not poor:
+                return
+            may = [one for one in may if one.index not in poor]
+
+    def _exchange(self, may: Sequence[Party]) -> None:
+        for one in may:
+            one.blocked = []
+        ups = [entry for one in may if one.size != one.top and (entry := self._entry(one)) is not None]
+        heapq.heapify(ups)
+        gained: set[int] = set()
+        lost: set[int] = set()
+        downs = [down for one in may if (down := self._loss(one)) is not None]
+        heapq.heapify(downs)
+        while ups:
+            *_, step, party = heapq.heappop(ups)
+            if party.index in lost or not downs or downs[0][0] >= party.weight * step.rate:
+                continue  # its further steps gain less
+            losers = self._exchange_one(party, step, downs, gained)
+            if losers:
+                gained.add(party.index)
+                lost.update(losers)
+            else:
+                party.blocked.append((party.size[0] + step.ps, party.size[1] + step.workers))
+            if (entry := self._entry(party)) is not None:
+                heapq.heappush(ups, entry)
+
+    def _exchange_one(self, party: Party, step: Step, downs: list[Loss], gained: set[int]) -> set[int]:
+        """Who gave room for this step, which is worth more than all that they lose; empty: nobody.
+
+        Args:
+            downs: heap of what others would lose by a step down, the smallest loss first; of some it is old.
+        """
+        roles = party.missing((party.size[0] + step.ps, party.size[1] + step.workers))
+        mark = self.seating.mark()
+        limit = party.weight * step.gain * (1 - self.rules.gain_least)
+        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
+        loss, aside, givers = 0.0, [], {}
+        losers: set[int] = set()
+        while downs and downs[0][0] < party.weight * step.rate:
+            entry = heapq.heappop(downs)
+            *_, size, down, one = entry
+            if one.index in gained or size != one.size:
+                if one.index not in gained and (fresh := self._loss(one)) is not None and fresh[5] != size:
+                    heapq.heappush(downs, fresh)
+                continue
+            if one is party or (queue is not None and one.quota != queue):
+                aside.append(entry)
+                continue
+            loss += one.weight * down.gain
+            if loss >= limit:
+                aside.append(entry)
+                break
+            givers[one.index] = one
+            for role, count in ((WORKER, down.workers), (PS, down.ps)):
+                for _ in range(count):
+                    self.seating.drop(one, role)
+            if self.seating.add_all(party, roles) is None:
+                gone = self.seating.dropped(mark)
+                for other, role in gone:
+                    self.seating.add(other, role)
+                losers = {other.index for other, _ in gone}
+                break
+            if (fresh := self._loss(one)) is not None:
+                heapq.heappush(downs, fresh)
+        if not losers:
+            self.seating.undo(mark)
+        for one in givers.values():
+            if (fresh := self._loss(one)) is not None:
+                heapq.heappush(downs, fresh)
+        for old in aside:
+            heapq.heappush(downs, old)
+        return losers
+
+    def _loss(self, party: Party) -> Loss | None:
+        least = (
+            max(party.least[0], min(party.need[0], party.size[0])),
+            max(party.least[1], min(party.need[1], party.size[1])),
+        )
+        step = party.curve.down(party.size, least)
+        if step is None:
+            return None
+        rate, number = party.weight * step.rate, next(self.number)
+        return rate, -self._has(party), -party.arrived, -party.index, number, party.size, step, party
+
+    # ------------------------------------------------------------------------------------------------------- the words
+
+    def _allowances(self) -> list[Allowance]:
+        line = [one for one in self.ordered if not one.runs and self._never(one) is None]
+        places = {one.index: at for at, one in enumerate(line)}
+        found = []
+        for party in self.parties:
+            job, before = party.job, party.job.allowance
+            if party.runs:
+                size = max(party.size[0], party.least[0]), max(party.size[1], party.least[1])
+            else:
+                size = (0, 0)
+            began = self.cluster.time if party.runs or before is not None else party.arrived
+            allowance = Allowance(job.name, party.runs, *size, began, "")
+            if before is not None and same_size(allowance, before):
+                since = before.since if math.isfinite(before.since) else self.cluster.time
+                allowance = dataclasses.replace(allowance, since=since)
+                why = before.why if party.runs and not party.lacks else ""
+            else:
+                why = ""
+            if not why:
+                why = self._why(party, size, places)
+            found.append(dataclasses.replace(allowance, why=why))
+        return found
+
+    def _why(self, party: Party, size: Size, places: dict[int, int]) -> str:
+        if not party.runs:
+            if (never := self._never(party)) is not None:
+                return saying.never(self.seating, party, never)
+            kept = self._behind(party)
+            place, higher = places[party.index], self._with_higher(party)
+            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
+        if party.lacks:
+            return saying.lacks(self.seating, party, self._shortage(party))
+        return saying.runs(party, size)
+
+    def _shortage(self, party: Party) -> Shortage | None:
+        if party.runs:
+            return self.seating.shortage(party)
+        key = self._signature(party)
+        if key not in self.short:
+            self.short[key] = self.seating.shortage(party)
+        return self.short[key]
+
+    def _with_higher(self, party: Party) -> float:
+        """Cores."""
+        held = sum(
+            one.shapes[role][0] * len(seats)
+            for one in self.ordered if one.runs and one.priority > party.priority
+            for role, seats in one.seats.items()
+        )  # fmt: skip
+        return (held + sum(cores for priority, cores in self.higher if priority > party.priority)) / 1000
+
+    def used_share(self) -> float:
+        cores = self.seating.sums[0]
+        used = sum(one.shapes[role][0] * len(seats) for one in self.parties for role, seats in one.seats.items())
+        return min(1.0, used / cores) if cores > 0 else 0.0
+
+
+def _priority(pod: Waiting) -> int:
+    return pod.priority if isinstance(pod.priority, int) else 0

@@ -1,0 +1,43 @@
+"""A node is about to go, and nothing is free for the PS on it: a disk backup is written before it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from tests.unit.aimaster.backups.test_disk import events, job
+from tests.unit.aimaster.kubernetes.fake_api import FakeApi
+from tests.unit.aimaster.kubernetes.test_following import Cluster
+
+
+async def short(seconds: float) -> None:
+    await asyncio.sleep(seconds / 20)
+
+
+@pytest.mark.parametrize("room", [False, True])
+def test_a_backup_is_written_where_nothing_is_free_for_the_replacement(tmp_path: Path, room: bool) -> None:
+    async def main() -> None:
+        async with job(tmp_path, disk_backup_seconds=1000.0) as world:  # type: ignore[no-untyped-call]
+            if not room:
+                world.backend.queued.add("ps-2")
+            scalings, before = world.master.scalings, len(events(world, "disk_backup"))  # type: ignore[no-untyped-call]
+            reclaim = Reclaim(FakeApi(), world.master.job, scalings, Cluster(world), sleep=short)  # type: ignore[arg-type]
+            reclaim.notice("ps-1", "node n has the taint of its provider")
+            ended = await world.ended()
+            if room:
+                assert ended.outcome == "committed"
+                await world.until(lambda: not reclaim._answering)
+                assert not events(world, "reclaim_backup")  # type: ignore[no-untyped-call]
+                return
+            assert ended.outcome == "rolled_back" and "a disk backup is written first" in ended.reason
+            await world.until(lambda: bool(events(world, "reclaim_backup")))  # type: ignore[no-untyped-call]
+            [told] = events(world, "reclaim_backup")  # type: ignore[no-untyped-call]
+            assert told["written"] and len(events(world, "disk_backup")) > before  # type: ignore[no-untyped-call]
+            await world.until(lambda: scalings.running is not None)
+            assert scalings.running.scaling.replace == "ps-1", "room may come: it is tried again"
+            reclaim.close()
+
+    asyncio.run(asyncio.wait_for(main(), 40))

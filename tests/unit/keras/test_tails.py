@@ -1,0 +1,180 @@
+"""The end of an epoch of several processes: as many steps as one process makes, each record once, weights alike."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeprec_ext.allreduce.meeting import Listener
+from deeprec_ext.allreduce.summing import Summed, Summing
+from deeprec_ext.data.feeder import Feeder
+from deeprec_ext.data.local import LocalLedger
+from deeprec_ext.data.plan import plan
+from deeprec_ext.elastic.agent.waiting import Waiting
+from deeprec_ext.keras.in_step import voting
+from deeprec_ext.keras.in_step.voting import EpochsInStep
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
+from tests.unit.allreduce.members import DEADLINE, Coordinator, Told, call
+
+HERE = threading.local()
+"""`of`: whose thread it is."""
+
+
+class Ledger:
+    """One for all members; gives a lease at a time."""
+
+    def __init__(self, declaration: Any) -> None:
+        self._ledger, self._lock = LocalLedger(declaration), threading.Lock()
+
+    def answer(self, feeder: Feeder, request: Any) -> None:
+        request.want = min(1, request.want)
+        with self._lock:
+            reply = self._ledger.answer(request)
+        feeder.receive(reply)
+
+
+class Epochs(EpochsInStep):
+    def _ask(self, request: Any) -> Any:
+        return None
+
+
+class Fit:
+    """In place of `InStep`, in a ring with the others: its model counts how often each record is in it."""
+
+    between = stale = leads = collects = False
+    sums_once, course, records, kept = True, None, 0, SimpleNamespace(is_there=False)
+
+    def __init__(self, coordinator: Coordinator, ledger: Ledger, made: Any, name: str) -> None:
+        self.name, self.told, self.listener = name, Told(coordinator, name), Listener()
+        self.summing = Summing(self.listener, self.told, self)
+        self.model = np.zeros(sum(one.records for one in made.declaration.files))
+        self.sizes: dict[int, float] = {}  # of steps that change something
+        self.models: dict[int, bytes] = {}
+        self.gave: list[int] = []
+        self.summed: Summed | None = None
+        self.leaves_after = -1
+        self.error: BaseException | None = None
+        self.feeder = Feeder(made.declaration, made.reader, made.batch_size, 60.0)
+        self.feeder.registered(1)
+        self.feeder.connect(SimpleNamespace(send=lambda request: ledger.answer(self.feeder, request)))
+        self.home = SimpleNamespace(
+            generation=0, chief=name == "a", leaving=threading.Event(), inputs=SimpleNamespace(waiting=Waiting()),
+            notice=lambda *words, **how: None,
+            member=SimpleNamespace(step=1, settings=pb.AgentSettings(), pause=lambda: None),
+        )  # fmt: skip
+        self.epochs = Epochs(self.home, self, self.feeder, self.feeder.batches, None)
+        self.epochs.batch = made.batch_size
+        self.epochs._entered = True
+        self.heard, self.entered, self.holds = self.epochs._hear, self.epochs._enter_again, self.epochs._holds
+        self.place = lambda: (len(coordinator._members), [*coordinator._members, name].index(name))
+
+    def take(self) -> list[Any]:
+        return [self.model]
+
+    def put(self, arrays: Any) -> None:
+        (self.model,) = arrays
+
+    def attend(self) -> None:
+        if (missed := self.summing.attend([np.zeros_like(self.model)])) is not None:
+            self._apply(missed)
+
+    def drop(self) -> None:
+        pass
+
+    enter = drop
+
+    def idle(self, vote: bool = False) -> Summed:
+        return self._sum(np.zeros_like(self.model), 0, vote)
+
+    def _sum(self, counts: Any, weight: int, vote: bool = False) -> Summed:
+        found = self.summing.sum([counts / max(1, weight)], weight, vote, holds=self.holds())
+        self.heard(found)
+        self._apply(found)
+        return found
+
+    def _apply(self, found: Summed) -> None:
+        if found.weight:
+            self.model = self.model + np.rint(found.arrays[0] * found.weight)
+            self.sizes[found.step] = found.weight
+        self.models[found.step] = self.model.tobytes()
+
+    def run(self, started: threading.Barrier) -> None:
+        HERE.of = self
+        try:
+            self.feeder.begin(1, DEADLINE)  # what a step has of it at first is not what this is about
+            self.feeder.restart()
+            started.wait(DEADLINE)
+            while self.epochs.ready():
+                batch = next(self.epochs)
+                with self.epochs.step():
+                    self.gave.append(len(batch))
+                    self.summed = self._sum(np.bincount(batch, minlength=self.model.size), len(batch))
+                if len(self.gave) == self.leaves_after:
+                    self.home.leaving.set()
+        except BaseException as error:  # the test says which
+            self.error = error
+        finally:
+            self.feeder.finish()
+            self.summing.close()
+            self.listener.close()
+            self.feeder.close()
+
+
+def fitted(monkeypatch: Any, records: int, batch: int, names: str, leaves: dict[str, int] | None = None) -> list[Fit]:
+    """An epoch, by so many members; those who leave do so after so many of their steps."""
+    monkeypatch.setattr(voting, "place", lambda: HERE.of.place())
+    coordinator = Coordinator()
+    made = plan(records, batch, 1, True, 1, "lines", 30, None, "train", False, {})
+    ledger = Ledger(made.declaration)
+    members = [Fit(coordinator, ledger, made, name) for name in names]
+    for one in members:
+        one.leaves_after = (leaves or {}).get(one.name, -1)
+    coordinator.announce({one.name: one.listener.port for one in members})
+    started = threading.Barrier(len(members))
+    threads = [call(one.run, started) for one in members]
+    try:
+        for name in leaves or {}:
+            threads[names.index(name)].join(DEADLINE)
+            stay = [one for one in members if one.name not in leaves]
+            coordinator.announce({one.name: one.listener.port for one in stay})
+        for thread in threads:
+            thread.join(DEADLINE)
+        assert not any(thread.is_alive() for thread in threads) and [one.error for one in members if one.error] == []
+    finally:
+        coordinator.end()
+        for one in members:
+            one.summing.give_up()
+    return members
+
+
+def alike(members: list[Fit], records: int) -> None:
+    """Each record once, and the same models after the same steps."""
+    stayed = [one for one in members if one.leaves_after < 0]
+    for one in stayed:
+        np.testing.assert_array_equal(one.model, np.ones(records))
+        assert sum(one.sizes.values()) == records
+    steps: dict[int, set[bytes]] = {}
+    for one in members:
+        for step, model in one.models.items():
+            steps.setdefault(step, set()).add(model)
+    assert {len(found) for found in steps.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("records", "batch", "names"), [(600, 50, "ab"), (600, 50, "abc"), (610, 64, "abc"), (300, 6, "abcd")]
+)
+def test_an_epoch_has_about_as_many_steps_as_that_of_one_process(records, batch, names, monkeypatch):
+    members = fitted(monkeypatch, records, batch, names)
+    alike(members, records)
+    sizes = list(members[0].sizes.values())
+    assert max(sizes) <= batch and len(sizes) <= -(-records // batch) + 2, sizes
+
+
+def test_an_epoch_in_which_one_leaves_has_each_record_once_too(monkeypatch):
+    members = fitted(monkeypatch, 900, 60, "abc", leaves={"c": 3})
+    alike(members, 900)
+    assert len(members[0].sizes) <= 15 + 4 and len(members[2].gave) == 3

@@ -1,0 +1,197 @@
+"""A TFJob as the arbiter sees it: what it says of itself, and with its pods, the `Job` that is decided about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deeprec_ext.arbiter.observed import Allowance, Bid, Count, Job, Placed, Pods, Resources
+from tfjob.arbiting.amounts import NOTHING, added, requested
+from tfjob.arbiting.reach import Reach, reach_of
+from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, seconds
+from tfjob.model import names
+from tfjob.model.annotations import Elastic, parse, sizes
+from tfjob.model.arbitrated import allowance_of, bid_of
+from tfjob.model.conditions import RESTARTING, RUNNING, SUSPENDED, condition, is_finished
+from tfjob.model.kinds import Manifest
+from tfjob.model.spec import InvalidError, TFJob
+
+CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
+"""Roles as `Placed` has them."""
+
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+@dataclass(frozen=True)
+class Bidder:
+    """What an elastic TFJob says that is to run."""
+
+    key: Key
+    job: TFJob
+    options: Elastic
+    written: Count
+    requests: Mapping[str, Resources]  # by role, of the templates
+    reach: Reach
+    classes: tuple[str, ...]  # that its templates name, the chief's first
+    queue: str  # that it names itself, or Kueue's or Volcano's
+    strict: bool
+    arrived: float
+    started: bool
+    bid: Bid | None
+    allowance: Allowance | None
+    unread: tuple[str, ...]  # annotations of ours that cannot be read, and why
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.key)
+
+
+def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | None:
+    """None: it is no elastic job, or is not to run (ended, suspended, being deleted, another controller's, invalid).
+
+    Args:
+      aimaster: what the pod of each AIMaster requests.
+    """
+    try:
+        job = TFJob.parse(manifest)
+        options, _ = parse(job)
+        written = _written(job, options)
+    except InvalidError:  # `reconcile` says so
+        return None
+    stands = manifest["metadata"].get("deletionTimestamp") or is_finished(job.status) or job.run_policy.suspend
+    if options is None or stands or not job.ours:
+        return None
+    key = job.namespace, job.name
+    bid, bad_bid = bid_of(job.annotations)
+    allowance, bad_allowance = allowance_of(job.annotations, "/".join(key))
+    unread = {names.WORTH_ANNOTATION: bad_bid, names.ALLOWANCE_ANNOTATION: bad_allowance}
+    chief = job.specs[job.chief or names.WORKER]
+    return Bidder(
+        key, job, options, written, _requests(job, aimaster), reach_of(chief.template["spec"]), _classes(job),
+        _queue(job, options), ("supervise", "strict") in options.settings,
+        _arrived(manifest, job, allowance), _has_run(job), bid, allowance,
+        tuple(f"{name}: {why}" for name, why in unread.items() if why),
+    )  # fmt: skip
+
+
+def _written(job: TFJob, options: Elastic | None) -> Count:
+    """As the user wrote it. Raises InvalidError."""
+    found = sizes(job, names.STARTED_WITH_ANNOTATION)
+    beside = 0 if job.chief else 1
+    most = options.max_ps if options else 0
+    return Count(min(found.get(names.PS, 0), most), max(0, found.get(names.WORKER, beside) - beside))
+
+
+def _requests(job: TFJob, aimaster: Resources) -> dict[str, Resources]:
+    of_types = {type_: requested(spec.template["spec"]) for type_, spec in job.specs.items()}
+    evaluators = [of_types[names.EVALUATOR]] * job.replicas(names.EVALUATOR) if names.EVALUATOR in of_types else []
+    return {
+        CHIEF: of_types[job.chief or names.WORKER], PS: of_types.get(names.PS, NOTHING),
+        WORKER: of_types.get(names.WORKER, NOTHING), OTHER: added([aimaster, *evaluators]),
+    }  # fmt: skip
+
+
+def _classes(job: TFJob) -> tuple[str, ...]:
+    specs = sorted(job.specs.values(), key=lambda spec: spec.type != (job.chief or names.WORKER))
+    found = [str(spec.template["spec"].get("priorityClassName") or "") for spec in specs]
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _queue(job: TFJob, options: Elastic) -> str:
+    return options.queue or str(job.labels.get(KUEUE_LABEL) or "") or job.run_policy.scheduling.queue
+
+
+def _arrived(manifest: Manifest, job: TFJob, allowance: Allowance | None) -> float:
+    """Since when it is there, was resumed, or has been stopped by us."""
+    resumed = (condition(job.status, SUSPENDED) or {}).get("lastTransitionTime")
+    stopped = allowance.since if allowance is not None and not allowance.runs and _has_run(job) else 0.0
+    return max(seconds(manifest["metadata"].get("creationTimestamp")), seconds(resumed), stopped)
+
+
+def _has_run(job: TFJob) -> bool:
+    return any(condition(job.status, type_) is not None for type_ in (RUNNING, RESTARTING))
+
+
+# ---------------------------------------------------------------------------------------------------- with its pods
+
+
+class Classes:
+    """Priorities by name."""
+
+    def __init__(self, classes: Iterable[ClassSeen], known: bool = True) -> None:
+        """`known`: False where nobody may read them: then nothing is missing."""
+        every = list(classes)
+        self._values = {one.name: one.value for one in every}
+        self._default = max((one.value for one in every if one.default), default=0)
+        self._known = known
+
+    def priority(self, bidder: Bidder, pods: Iterable[PodSeen]) -> int:
+        """Of its chief's class, else of one that another role names; where that is not known, as its pods have it."""
+        for name in bidder.classes:
+            if name in self._values:
+                return self._values[name]
+        return max((pod.priority for pod in pods), default=self._default) if bidder.classes else self._default
+
+    def missing(self, bidder: Bidder) -> tuple[str, ...]:
+        return tuple(name for name in bidder.classes if name not in self._values) if self._known else ()
+
+    def names(self) -> list[str]:
+        return sorted(self._values, key=lambda name: -self._values[name])
+
+
+class View(NamedTuple):
+    """A pod of a job, and which role it has."""
+
+    role: str
+    pod: PodSeen
+
+
+def views(bidder: Bidder, pods: Iterable[PodSeen]) -> list[View]:
+    """Of those that it owns, by name."""
+    found = [pod for pod in pods if pod.owner == bidder.job.uid]
+    return [View(_role(bidder, pod), pod) for pod in sorted(found, key=lambda pod: pod.name)]
+
+
+def _role(bidder: Bidder, pod: PodSeen) -> str:
+    if pod.type == "ps":
+        return PS
+    if pod.type in ("chief", "master"):
+        return CHIEF
+    if pod.type == "worker":
+        return CHIEF if pod.number == 0 and not bidder.job.chief else WORKER
+    return OTHER
+
+
+def sizes_of_pods(bidder: Bidder, found: Iterable[View]) -> Pods:
+    """As the pods request that are there (the autoscaler may have made them larger than written), else as the templates do."""
+    sizes = dict(bidder.requests)
+    for role in (CHIEF, PS, WORKER):
+        of_role = {
+            id(view.pod.resources): view.pod.resources for view in found if view.role == role
+        }  # one object for each size
+        if of_role:
+            sizes[role] = max(of_role.values(), key=lambda one: (one.cpu, one.memory_bytes, str(one.others)))
+    return Pods(sizes[CHIEF], sizes[PS], sizes[WORKER], sizes[OTHER])
+
+
+def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str, now: float) -> Job:
+    """The `Job` that is decided about. `queue`: whose quota counts for it."""
+    found = views(bidder, pods)
+    options = bidder.options
+    return Job(
+        name=bidder.name, priority=classes.priority(bidder, (view.pod for view in found)), weight=options.weight,
+        least=Count(options.min_ps, options.min_workers), most=Count(options.max_ps, options.max_workers),
+        pods=sizes_of_pods(bidder, found),
+        placed=tuple(Placed(view.role, view.pod.node) for view in found if view.pod.node),
+        queue=queue, arrived=bidder.arrived, started=bidder.started, strict=bidder.strict, written=bidder.written,
+        allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now),
+    )  # fmt: skip
+
+
+def _silence(bidder: Bidder, found: Iterable[View], now: float) -> float:
+    """Bids come when something has changed, so that none comes means nothing; the readiness of the AIMaster's pod does."""
+    for view in found:
+        if view.pod.type == AIMASTER:
+            return 0.0 if view.pod.ready or not view.pod.ready_since else max(0.0, now - view.pod.ready_since)
+    return max(0.0, now - bidder.bid.time) if bidder.bid is not None else 0.0

@@ -1,0 +1,91 @@
+"""To which nodes the pods of a job may go, by their node selector, required node affinity and tolerations.
+
+The arbiter knows one kind of room. So nodes to which no elastic job may go are no room, and a job is not told that it never
+fits by nodes where it must not run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tfjob.arbiting.seen import NodeSeen
+from tfjob.model.kinds import Manifest
+
+_DRAINED = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints of nodes in trouble: who tolerates everything runs there all the same, but no new room is there."""
+
+
+class Reach(NamedTuple):
+    """Hashable: many jobs have the same."""
+
+    selector: tuple[tuple[str, str], ...]
+    tolerations: str
+    affinity: str
+
+
+def reach_of(spec: Manifest) -> Reach:
+    """Of a template's `spec`."""
+    selector = spec.get("nodeSelector")
+    affinity: Any = spec
+    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        affinity = affinity.get(key) if isinstance(affinity, dict) else None
+    return Reach(
+        tuple(sorted((str(key), str(value)) for key, value in selector.items())) if isinstance(selector, dict) else (),
+        json.dumps(spec.get("tolerations") or [], sort_keys=True), json.dumps(affinity or [], sort_keys=True),
+    )  # fmt: skip
+
+
+def admits(reach: Reach, node: NodeSeen) -> bool:
+    """Whether a new pod may go there."""
+    if node.closed or any(key.startswith(_DRAINED) for key, _, _ in node.taints):
+        return False
+    tolerations, terms = _read(reach.tolerations), _read(reach.affinity)
+    return (
+        all(node.labels.get(key) == value for key, value in reach.selector)
+        and all(any(_tolerates(one, taint) for one in tolerations) for taint in node.taints)
+        and (not terms or any(_matches(term, node) for term in terms))
+    )
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> tuple[Manifest, ...]:
+    return tuple(one for one in json.loads(text) if isinstance(one, dict))
+
+
+def _tolerates(toleration: Manifest, taint: tuple[str, str, str]) -> bool:
+    key, value, effect = taint
+    if toleration.get("effect") not in (None, "", effect):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", key)
+    return toleration.get("key") == key and str(toleration.get("value") or "") == value
+
+
+def _matches(term: Manifest, node: NodeSeen) -> bool:
+    """All expressions of one term. Of fields there is only the name."""
+    fields = term.get("matchFields") or ()
+    labels = term.get("matchExpressions") or ()
+    found = [_holds(one, {"metadata.name": node.name}) for one in fields] + [_holds(one, node.labels) for one in labels]
+    return bool(found) and all(found)
+
+
+def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
+    if not isinstance(expression, dict):
+        return False
+    have, operator = labels.get(str(expression.get("key"))), expression.get("operator")
+    values = [str(value) for value in expression.get("values") or ()]
+    if operator == "In":
+        return have in values
+    if operator == "NotIn":
+        return have not in values
+    if operator in ("Exists", "DoesNotExist"):
+        return (have is not None) == (operator == "Exists")
+    if operator in ("Gt", "Lt") and have is not None and len(values) == 1:
+        try:
+            return int(have) > int(values[0]) if operator == "Gt" else int(have) < int(values[0])
+        except ValueError:
+            return False
+    return False
