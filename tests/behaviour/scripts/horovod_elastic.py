@@ -1,4 +1,4 @@
-"""In the form of Horovod's documented examples, with another import; it writes down what it has after each step.
+"""In the form of Horovod's documented examples; it writes down what it has after each step.
 
 `steps/ROLE.PID`: number of the step, check of all weights and of the optimizer's, learning rate ÷ the first one, size, rank.
 """
@@ -9,10 +9,9 @@ import time
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import horovod.tensorflow as hvd  # which is deeprec_ext.horovod in such a job
 import numpy as np
 import tensorflow as tf
-
-import deeprec_ext.horovod as hvd
 
 ME = f"{os.environ.get('DEEPREC_EXT_ROLE', 'alone')}-{os.environ.get('DEEPREC_EXT_INDEX', '0')}.{os.getpid()}"
 OUT = os.environ.get("DEEPREC_EXT_WORKDIR", ".")
