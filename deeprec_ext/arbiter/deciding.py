@@ -456,8 +456,8 @@ class Round:
             may = [one for one in may if one.index not in poor]
 
     def _try_out(self) -> None:
-        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and whether
-        a trial is worth its price is for the job to say. Not of one that ends soon."""
+        """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
+        whether a trial is worth its price is for the job to say. Not of one that ends soon."""
         for party in self._running():
             if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
                 continue
