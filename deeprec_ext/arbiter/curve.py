@@ -18,7 +18,7 @@ from deeprec_ext.arbiter.room import finite
 Size = tuple[int, int]
 """(PS, workers beside the chief)."""
 
-PODS_MAX = 10_000
+PODS_MAX = 5_000
 """Of one role; more are no cluster of ours."""
 SIZES_MAX = 64
 SLACK = 1.25
@@ -69,6 +69,7 @@ class Curve:
         self._numbers = sorted(self._lines)
         self._values: dict[Size, float] = {}
         self._ups: dict[Size, Step | None] = {}
+        self._downs: dict[tuple[Size, Size], Step | None] = {}
         self._whole = whole
         found = {
             size: math.log(speed) for size, speed in speeds.items()
@@ -78,6 +79,7 @@ class Curve:
             if size not in found:
                 found[size] = self.value(size)
         self.sizes = [(size, found[size], self.cost(size)) for size in sorted(found)]
+        self.best = max(self.sizes, key=lambda one: one[1])[0]
 
     def cost(self, size: Size) -> float:
         return size[0] * self.costs[0] + size[1] * self.costs[1]
@@ -149,8 +151,13 @@ class Curve:
 
     def down(self, size: Size, least: Size) -> Step | None:
         """Towards the smallest loss per cost."""
-        if self._whole:
+        if self._whole or size == least:
             return None
+        if (size, least) not in self._downs:
+            self._downs[size, least] = self._down(size, least)
+        return self._downs[size, least]
+
+    def _down(self, size: Size, least: Size) -> Step | None:
         ps, workers = size
         value, cost = self.value(size), self.cost(size)
         corner, best, price_best = size, math.inf, -1.0

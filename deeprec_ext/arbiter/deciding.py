@@ -19,12 +19,13 @@ import dataclasses
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
-from deeprec_ext.arbiter.room import Shape, finite, total
+from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
@@ -159,6 +160,7 @@ class Round:
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
         self.sums: dict[int, list[int]] = {}
+        self.above: dict[int, float] = {}  # priority → cores with higher ones, when all is decided
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
 
     def decided(self) -> list[Allowance]:
@@ -298,7 +300,8 @@ class Round:
 
     def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
-        key = (party.priority, party.quota, equals, stops, tuple(party.shapes[role] for role in roles))
+        pods = tuple((party.shapes[role], count) for role, count in Counter(roles).items())
+        key = (party.priority, party.quota, equals, stops, pods)
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
@@ -310,7 +313,7 @@ class Round:
             while not seating.add(party, role):
                 queue = party.quota if seating.takes_quota(party, role) else None
                 if queue not in asked:
-                    needs = total((party.shapes[one] for one in roles), len(party.shapes[role]))
+                    needs = together(pods, len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
                         asked[queue] = self._asking(party.priority, queue, equals=equals, stops=stops, besides=party)
                 if queue not in asked or not asked[queue](stopped):
@@ -347,7 +350,7 @@ class Round:
             and not one.lacks and (one.priority < priority or not one.silent)
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
-        lower = [one for one in may if one.priority < priority] if stops else []
+        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
 
         def ask(stopped: list[Party]) -> bool:
@@ -386,6 +389,8 @@ class Round:
     def _keep_room(self, party: Party) -> None:
         """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
         may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
+        if None in self.due and (not party.quota or party.quota in self.due):
+            return
         short = self.seating.shortage(party)
         limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
         self.due.setdefault(party.quota if limited else None, party)
@@ -429,6 +434,12 @@ class Round:
     def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
+        if below:
+            below = [one for one in below if one.size != one.least and not one.lacks]
+            if not below:
+                return
+        else:
+            may = [one for one in may if self._has_room(one)]
         may = [one for one in may if self._pays(one, one.size, self._best(one))]
         for _ in range(TRIES):
             if not may:
@@ -455,6 +466,10 @@ class Round:
             self.seating.undo(mark)
             may = [one for one in may if one.index not in poor]
 
+    def _has_room(self, party: Party) -> bool:
+        """For one pod more, be it a worker or a PS; else there is none for any step."""
+        return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+
     def _try_out(self) -> None:
         """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
         whether a trial is worth its price is for the job to say. Not of one that ends soon."""
@@ -466,7 +481,7 @@ class Round:
                 party.note = saying.TRIES
 
     def _best(self, party: Party) -> Size:
-        return max(party.curve.sizes, key=lambda one: one[1])[0]
+        return party.curve.best
 
     def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
         givers: dict[str | None, Givers] = {}
@@ -581,8 +596,8 @@ class Round:
         heapq.heapify(downs)
         while ups:
             *_, step, party = heapq.heappop(ups)
-            if party.index in lost:
-                continue
+            if party.index in lost or not downs or downs[0][0] >= party.weight * step.rate:
+                continue  # its further steps gain less
             losers = self._exchange_one(party, step, downs, gained)
             if losers:
                 gained.add(party.index)
@@ -679,9 +694,11 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
-            kept = self._behind(party)
-            place, higher = places[party.index], self._with_higher(party)
-            return saying.waits(self.seating, party, self._shortage(party), place, higher, kept)
+            place = places[party.index]
+            if place >= saying.FIGURES:
+                return saying.waits_behind(self.seating, party, place)
+            short, higher = self._shortage(party), self._with_higher(party)
+            return saying.waits(self.seating, party, short, place, higher, self._behind(party))
         if party.lacks:
             return saying.lacks(self.seating, party, self._shortage(party))
         return saying.runs(party, size)
@@ -696,12 +713,15 @@ class Round:
 
     def _with_higher(self, party: Party) -> float:
         """Cores."""
-        held = sum(
-            one.shapes[role][0] * len(seats)
-            for one in self.ordered if one.runs and one.priority > party.priority
-            for role, seats in one.seats.items()
-        )  # fmt: skip
-        return (held + sum(cores for priority, cores in self.higher if priority > party.priority)) / 1000
+        if party.priority not in self.above:
+            held = sum(
+                one.shapes[role][0] * len(seats)
+                for one in self.ordered if one.runs and one.priority > party.priority
+                for role, seats in one.seats.items()
+            )  # fmt: skip
+            pods = sum(cores for priority, cores in self.higher if priority > party.priority)
+            self.above[party.priority] = (held + pods) / 1000
+        return self.above[party.priority]
 
     def used_share(self) -> float:
         cores = self.seating.sums[0]

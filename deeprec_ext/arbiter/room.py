@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 UNLIMITED = 1 << 62
 CPU, MEMORY, PODS = 0, 1, 2
-WITHOUT_A_LIMIT = 10_000
+WITHOUT_A_LIMIT = 1_000
 """Pods on a node that does not say how many it may hold: pods that request nothing are no reason for endless ones."""
 
 
@@ -61,11 +61,12 @@ def resources_of(pods: Pods) -> tuple[Resources, ...]:
     return pods.chief, pods.ps, pods.worker, pods.other
 
 
-def total(shapes: Iterable[Sequence[int]], dimensions: int) -> list[int]:
+def together(shapes: Iterable[tuple[Sequence[int], int]], dimensions: int) -> list[int]:
+    """Of so many of each."""
     found = [0] * dimensions
-    for shape in shapes:
+    for shape, count in shapes:
         for at, value in enumerate(shape):
-            found[at] += value
+            found[at] += count * value
     return found
 
 

@@ -15,6 +15,9 @@ class Rules:
     minimums_first: bool = True
     """A job that waits takes room for its least also from what jobs of higher priority have beyond theirs (deadlines kept), so
     that everybody trains. False: from jobs of its own priority and lower ones only."""
+    stops: bool = True
+    """For the least of a job that waits whole jobs of lower priorities are stopped. False: nobody who runs has less than its
+    least (a machine's pool, where nothing brings a stopped job back)."""
     settle_seconds: float = 20.0
     """After its last change a job is left alone, but for priorities, minimums and lost room: a change takes some ten seconds.
     While a scaling is under way it is left alone anyway."""

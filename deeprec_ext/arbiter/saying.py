@@ -70,8 +70,6 @@ def waits(
             else "waits a moment"
         )
         return f"{text}; {_line(place)}"
-    if place >= FIGURES:
-        return f"waits for {_of(seating, CPU, short.needs[CPU])}; {_line(place)}"
     dims = range(len(short.needs))
     limited = [at for at in dims if short.needs[at] > short.quota[at]]
     over = [at for at in dims if short.needs[at] > short.free[at]]
@@ -96,6 +94,12 @@ def waits(
     if with_higher > 0:
         text += f", {with_higher:.1f} cores with higher priorities"
     return f"{text}; {_line(place)}"
+
+
+def waits_behind(seating: Seating, party: Party, place: int) -> str:
+    """Of one that is not soon in turn: what it waits for, and how many are before it."""
+    need = sum(party.shapes[role][CPU] * count for role, count in _least(party))
+    return f"waits for {_of(seating, CPU, need)}; {_line(place)}"
 
 
 def _least(party: Party) -> list[tuple[str, int]]:

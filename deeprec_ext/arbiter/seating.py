@@ -7,12 +7,13 @@ comes back first, to its node. Only what has no node yet is placed, first fit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
 from deeprec_ext.arbiter.observed import Cluster, Count, Job
-from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, total
+from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, together
 from deeprec_ext.arbiter.rules import Rules
 
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
@@ -123,6 +124,13 @@ class Party:
     def missing(self, size: Size) -> list[str]:
         """Roles of the pods that it lacks for this size, the largest pod first."""
         seats = self.seats
+        if (
+            len(seats[WORKER]) >= size[1]
+            and len(seats[PS]) >= size[0]
+            and seats[CHIEF]
+            and len(seats[OTHER]) >= self.pods[OTHER]
+        ):
+            return []
         counts = {**self.pods, PS: size[0], WORKER: size[1]}
         lacking = [(self.shapes[role], role, counts[role] - len(seats[role])) for role in counts]
         return [role for shape, role, count in sorted(lacking, reverse=True) for _ in range(count)]
@@ -266,8 +274,9 @@ class Seating:
     def shortage(self, party: Party) -> Shortage | None:
         """Of what it lacks for its least; None: of nothing."""
         mark = self.mark()
-        needs = total((party.shapes[role] for role in party.missing(party.least)), len(self.scale.names))
-        free = total(([max(0, value) for value in one] for one in self.room.free), len(needs))
+        counts = Counter(party.missing(party.least))
+        needs = together(((party.shapes[role], count) for role, count in counts.items()), len(self.scale.names))
+        free = together((([max(0, value) for value in one], 1) for one in self.room.free), len(needs))
         quota = self.quotas.get(party.quota)
         left = tuple(quota) if quota is not None else (UNLIMITED,) * len(needs)
         found = None

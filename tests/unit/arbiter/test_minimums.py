@@ -76,6 +76,14 @@ def test_the_least_important_job_stops_where_giving_back_is_not_enough_and_says_
     )
 
 
+def test_nobody_stops_where_nothing_brings_stopped_jobs_back():
+    seen = cluster(
+        [job("low", allowed=(0, 3), on="node-000"), job("high", least=(0, 2), most=(0, 2), priority=5)], nodes(1)
+    )
+    assert workers(seen) == [None, 2]
+    assert workers(seen, Rules(stops=False)) == [3, None]
+
+
 def test_nobody_stops_for_what_would_not_fit_anyway():
     low = job("low", most=(0, 3), allowed=(0, 3), on="node-000")
     assert workers(cluster([low, job("high", least=(0, 7), most=(0, 7), priority=5)], nodes(1))) == [3, None]
