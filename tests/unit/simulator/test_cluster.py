@@ -18,6 +18,7 @@ from deeprec_ext.simulator.cluster.told import outcome
 from deeprec_ext.simulator.cluster.ways import Alone, Arbitrated, Gang
 from deeprec_ext.simulator.cluster.week import GB, HOUR, WEEK, Costs, Mishaps, Serving, Submitted, Week
 from deeprec_ext.simulator.job_model import JobModel
+from deeprec_ext.simulator.virtual_clock import Event
 
 CALM = Mishaps(node_failures=0.0, pod_failures=0.0, spot_share=0.0, reclaims=0.0)
 EXACT = Costs(pod_start_scatter=0.0)
@@ -138,8 +139,6 @@ def test_who_loses_a_pod_goes_back_to_the_checkpoint_or_loses_seconds(ps):
 
 def dies(cluster, role):
     """A pod of this role dies."""
-    from deeprec_ext.simulator.virtual_clock import Event
-
     def strike(event):
         one = cluster.jobs["a"]
         cluster.lose(next(pod for pod in one.pods if pod.role == role and not pod.leaving))
