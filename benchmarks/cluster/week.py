@@ -52,11 +52,17 @@ class Setting:
     failures: float = 1.0
     error: float = 0.0
     tuned: bool = False
+    days: float = 7.0
 
 
 def run(setting: Setting, seed: int, way: str) -> Outcome:
     made = weeks.make(
-        setting.jobs, seed, load=setting.load, mishaps=weeks.Mishaps().times(setting.failures), tuned=setting.tuned
+        setting.jobs,
+        seed,
+        load=setting.load,
+        mishaps=weeks.Mishaps().times(setting.failures),
+        tuned=setting.tuned,
+        days=setting.days,
     )
     cluster = Cluster(made, setting.error)
     cluster.run(WAYS[way](cluster))
@@ -138,13 +144,16 @@ def main() -> None:
     parser.add_argument("--failures", type=float, default=1.0, help="mishaps of nodes and pods, times so much")
     parser.add_argument("--error", type=float, default=0.0, help="scatter of the logarithm of bids at sizes not tried")
     parser.add_argument("--tuned", action="store_true", help="users do not guess: sizes as their patience needs")
+    parser.add_argument(
+        "--days", type=float, default=7.0, help="in which the jobs arrive: 143 in one are 1 000 in seven"
+    )
     parser.add_argument("--sensitivity", action="store_true", help="several settings, one after the other")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     ways = given.ways.split(",")
     if unknown := set(ways) - set(WAYS):
         parser.error(f"--ways: {sorted(unknown)[0]!r} is none of {', '.join(WAYS)}")
-    base = Setting(given.jobs, given.load, given.failures, given.error, given.tuned)
+    base = Setting(given.jobs, given.load, given.failures, given.error, given.tuned, given.days)
     settings = [(name, dataclasses.replace(base, **changes)) for name, changes in SENSITIVITY]
     values = {}
     for name, setting in settings if given.sensitivity else [("", base)]:

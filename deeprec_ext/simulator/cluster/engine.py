@@ -481,8 +481,8 @@ class Cluster:
             )
 
     def _integrate(self) -> None:
-        """Use of cores, until the last job of the week was submitted."""
-        until = min(self.now, WEEK)
+        """Use of cores, while jobs arrive."""
+        until = min(self.now, self.week.seconds)
         if until > self._accounted:
             self.used_seconds += self.machines.used * (until - self._accounted)
             self.there_seconds += self.machines.capacity * (until - self._accounted)

@@ -153,28 +153,34 @@ class Week:
     costs: Costs = field(default_factory=Costs)
     mishaps: Mishaps = field(default_factory=Mishaps)
     seed: int = 0
+    seconds: float = WEEK  # in which jobs arrive
 
 
 def make(
     jobs: int = 1000, seed: int = 0, *, load: float = 0.8, mishaps: Mishaps = Mishaps(), tuned: bool = False,
-    serving_share: float = 0.15,
+    serving_share: float = 0.15, days: float = 7.0,
 ) -> Week:  # fmt: skip
     """Args:
     load: core hours that jobs of the written sizes and serving want in the week ÷ those that there are.
     tuned: users do not guess: the written size is the one that their patience needs, with as many PS as are worth it.
     serving_share: of the cluster's cores, in the mean.
+    days: in which jobs arrive, from Monday on: a day with a seventh of the jobs is as full as a week.
     """
     chance = random.Random(f"{seed}/{jobs}/week")
-    submitted = tuple(_job(chance, number, arrives, tuned) for number, arrives in enumerate(_arrivals(chance, jobs)))
+    submitted = tuple(
+        _job(chance, number, arrives, tuned) for number, arrives in enumerate(_arrivals(chance, jobs, days))
+    )
     node = Resources(32.0, 192 * GB)
     asked = sum(
         one.cores(one.written, other=False) * one.examples / one.rate(one.written.ps, one.written.workers + 1)
         for one in submitted
     )
     largest = max(one.cores(one.written) for one in submitted)
-    wanted = max(asked / (1 - serving_share) / (load * WEEK), 1.5 * largest)
+    wanted = max(asked / (1 - serving_share) / (load * days * DAY), 1.5 * largest)
     nodes = max(3, math.ceil(wanted / node.cpu))
-    return Week(submitted, nodes, node, _serving(chance, nodes * node.cpu, serving_share), Costs(), mishaps, seed)
+    return Week(
+        submitted, nodes, node, _serving(chance, nodes * node.cpu, serving_share), Costs(), mishaps, seed, days * DAY
+    )
 
 
 def rhythm(time: float) -> float:
@@ -187,10 +193,10 @@ def rhythm(time: float) -> float:
 # ------------------------------------------------------------------------------------------------------- internals
 
 
-def _arrivals(chance: random.Random, jobs: int) -> list[float]:
+def _arrivals(chance: random.Random, jobs: int, days: float) -> list[float]:
     times: list[float] = []
     while len(times) < jobs:
-        time = chance.uniform(0.0, WEEK)
+        time = chance.uniform(0.0, days * DAY)
         if chance.random() * 2.0 > rhythm(time):
             continue
         count = 1 if chance.random() >= SWEEP_SHARE else 1 + round(chance.expovariate(1 / SWEEP_MEAN))
