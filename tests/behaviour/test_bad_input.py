@@ -47,6 +47,17 @@ def test_a_script_that_cannot_be_elastic_is_refused_by_name_with_the_remedy(begi
 
 
 @pytest.mark.slow
+def test_a_script_that_reads_tf_config_in_a_job_without_ps_is_refused_with_the_remedy(begin, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import json, os\n\nworkers = json.loads(os.environ['TF_CONFIG'])['cluster']['worker']\n")
+    job = begin("--strategy", "allreduce", "--workers", "0", "--quiet", command=("python", str(script)))
+    assert job.end() == 2, job.output
+    said = "train.py, line 3: the script reads TF_CONFIG, and a job without PS has none"
+    assert said in job.summary()["reason"] and said in job.output and "Traceback" not in job.output
+    assert job.summary()["roles"]["chief-0"]["restarted"] == 0
+
+
+@pytest.mark.slow
 def test_a_script_that_dies_at_import_shows_its_traceback(begin, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import tensorflow as tf\nimport no_such_module_at_all\n")

@@ -134,7 +134,7 @@ def test_a_bucket_is_summed_while_the_rest_is_computed(job, monkeypatch):
 
     monkeypatch.setattr(Ring, "sum", watched)
     given = [one.begin() for one in there]
-    until(lambda: done.count(4) == 3)  # the weights are summed before anything is computed
+    until(lambda: done.count(4 + 3) == 3)  # the weights are summed before anything is computed
     for one, of in zip(there, given):
         one.bring(of, 2)
     until(lambda: done.count(400) == 3)
@@ -142,7 +142,7 @@ def test_a_bucket_is_summed_while_the_rest_is_computed(job, monkeypatch):
     for one, of in zip(there, given):
         one.bring(of, 0, 1)
     found = [one.ahead.result(DEADLINE) for one in there]
-    assert [one for one in done if one > 4] == [400] * 3 + [one for one in done if one in (53, 70)]
+    assert [one for one in done if one > 4 + 3] == [400] * 3 + [one for one in done if one in (53, 70)]
     same(found, mean(there, (1, 1, 1)))
 
 

@@ -25,15 +25,24 @@ HERE = threading.local()
 
 
 class Ledger:
-    """One for all members; gives a lease at a time."""
+    """One for all members; `a` has more than half of the leases, but for those that are given back."""
 
-    def __init__(self, declaration: Any) -> None:
-        self._ledger, self._lock = LocalLedger(declaration), threading.Lock()
+    def __init__(self, declaration: Any, members: int) -> None:
+        self._ledger, self._lock, self._given = LocalLedger(declaration), threading.Lock(), dict[str, int]()
+        leases = len(self._ledger._shards)
+        self._others = leases // (2 * members)
+        self._first = leases - (members - 1) * self._others
 
-    def answer(self, feeder: Feeder, request: Any) -> None:
-        request.want = min(1, request.want)
+    def answer(self, name: str, feeder: Feeder, request: Any) -> None:
         with self._lock:
+            room = (self._first if name == "a" else self._others) - self._given.get(name, 0)
+            if self._ledger._again or request.returned:
+                room = max(room, 1)
+            request.want = min(room, request.want)
             reply = self._ledger.answer(request)
+            self._given[name] = self._given.get(name, 0) + len(reply.leases)
+            if reply.state == pb.DataReply.MORE and not reply.leases:
+                reply.state = pb.DataReply.DRAINED
         feeder.receive(reply)
 
 
@@ -60,7 +69,7 @@ class Fit:
         self.error: BaseException | None = None
         self.feeder = Feeder(made.declaration, made.reader, made.batch_size, 60.0)
         self.feeder.registered(1)
-        self.feeder.connect(SimpleNamespace(send=lambda request: ledger.answer(self.feeder, request)))
+        self.feeder.connect(SimpleNamespace(send=lambda request: ledger.answer(name, self.feeder, request)))
         self.home = SimpleNamespace(
             generation=0, chief=name == "a", leaving=threading.Event(), inputs=SimpleNamespace(waiting=Waiting()),
             notice=lambda *words, **how: None,
@@ -105,8 +114,8 @@ class Fit:
     def run(self, started: threading.Barrier) -> None:
         HERE.of = self
         try:
-            self.feeder.begin(1, DEADLINE)  # what a step has of it at first is not what this is about
-            self.feeder.restart()
+            self.epochs._claim()  # what the first step has of it is not what this is about
+            self.feeder.withdraw(self.feeder.begin(1, DEADLINE))
             started.wait(DEADLINE)
             while self.epochs.ready():
                 batch = next(self.epochs)
@@ -129,7 +138,7 @@ def fitted(monkeypatch: Any, records: int, batch: int, names: str, leaves: dict[
     monkeypatch.setattr(voting, "place", lambda: HERE.of.place())
     coordinator = Coordinator()
     made = plan(records, batch, 1, True, 1, "lines", 30, None, "train", False, {})
-    ledger = Ledger(made.declaration)
+    ledger = Ledger(made.declaration, len(names))
     members = [Fit(coordinator, ledger, made, name) for name in names]
     for one in members:
         one.leaves_after = (leaves or {}).get(one.name, -1)
