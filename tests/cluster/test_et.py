@@ -78,22 +78,31 @@ def test_a_training_job_is_run_scaled_out_and_in_and_kubectl_scale_finds_its_tfj
         begun = await phase_is(api, namespace, SCALE_OUTS, name, "Scaling")
         assert begun["status"]["addPods"] == [f"{NAME}-worker-2", f"{NAME}-worker-3"]
 
-        async def asked() -> bool:
+        async def scaled(count: int, key: str) -> bool:
             scale = await api.request("GET", TFJOBS.path(namespace, NAME, "scale"))
-            return scale["spec"]["replicas"] == 4
+            return scale[key]["replicas"] == count
 
-        await until(api, asked, "4 replicas by the subresource scale")
+        await until(api, lambda: scaled(4, "spec"), "4 replicas by the subresource scale")
         await aimaster_makes(api, namespace, 0, 1, 2, 3)
         await phase_is(api, namespace, SCALE_OUTS, name, "ScaleSucceeded")
-        after = await phase_is(api, namespace, TRAINING_JOBS, NAME, "Running")
-        assert after["status"]["currentWorkers"] == [f"{NAME}-worker-{index}" for index in range(4)]
-        scale = await api.request("GET", TFJOBS.path(namespace, NAME, "scale"))
-        assert scale["status"]["replicas"] == 4 and "replica-type=worker" in scale["status"]["selector"]
+
+        async def current() -> bool:
+            status = (await api.get(TRAINING_JOBS, namespace, NAME))["status"]
+            return (status["phase"], status["currentWorkers"]) == (
+                "Running",
+                [f"{NAME}-worker-{index}" for index in range(4)],
+            )
+
+        await until(api, current, "the TrainingJob runs with 4 workers")
+        await until(api, lambda: scaled(4, "status"), "4 workers that run by the subresource scale")
 
         name = (await api.create(SCALE_INS, namespace, IN))["metadata"]["name"]
         await phase_is(api, namespace, SCALE_INS, name, "Scaling")
+        await until(api, lambda: scaled(3, "spec"), "the AIMaster is asked")
         await aimaster_makes(api, namespace, 0, 2, 3)
         await phase_is(api, namespace, SCALE_INS, name, "ScaleSucceeded")
+        scale = await api.request("GET", TFJOBS.path(namespace, NAME, "scale"))
+        assert "replica-type=worker" in scale["status"]["selector"]
         scale["spec"]["replicas"] = 2
         scale["metadata"].pop("resourceVersion", None)
         await api.request("PUT", TFJOBS.path(namespace, NAME, "scale"), scale)
