@@ -318,6 +318,10 @@ class Settings:
     worker_batch_max: int = option(
         0, "Of a job without PS, in `fit`: a worker has so many records in memory at once; a larger part of a step is "
         "computed in several batches of one size, whose gradients are added (0: any number).", least=0, annotation=True)
+    bid_file: str = option(
+        "", "Of a job in a pool: file in which its AIMaster says what each size would be worth to the job; empty: nowhere.")
+    allowance_file: str = option(
+        "", "The same: file in which it is told how many PS and workers the job may have, looked at twice a second.")
     shard_failures_max: int = option(
         3, "A shard that failed so often (not counting deaths of workers) stops the job with its name, or is set aside.",
         least=1)

@@ -75,8 +75,12 @@ def print_body(summary: Mapping[str, Any], console: Console) -> None:
         rows = [[row[at] for at in kept] for row in map(scaling_row, scalings)]
         console.print(Fitted([COLUMNS[at] for at in kept], rows))
     for one in scalings:
-        if one.get("outcome") != "committed" and one.get("reason"):  # a sentence, for which no column is wide enough
-            console.print(": ".join([*scaling_row(one)[:2], printable(str(one["reason"]))]))
+        by = str(one.get("requested_by") or "")
+        if (one.get("outcome") != "committed" or by) and one.get(
+            "reason"
+        ):  # a sentence, for which no column is wide enough
+            told = filter(None, (by, str(one["reason"])))
+            console.print(": ".join([*scaling_row(one)[:2], *map(printable, told)]))
     for one in summary.get("failures") or []:
         console.print(failure_line(one))
     for one in summary.get("notices") or []:

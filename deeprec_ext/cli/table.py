@@ -42,6 +42,8 @@ def render(
     above: list[RenderableType] = [*header(scene), Progressing(scene)]
     if scene.status is not None and scene.status.learning_rate:
         above.append(_line(f"learning rate {scene.status.learning_rate}"))
+    if scene.status is not None and scene.status.allowance:
+        above.append(Text(printable(scene.status.allowance), overflow="fold"))
     above += [Text(line, style=style, overflow="fold") for line, style in ring_lines(scene.status)]
     above += [_line(line) for line in data_lines(scene.status.data if scene.status else ())]
     above += [Text(printable(line), style="yellow", overflow="fold") for line in notice_lines(scene.status)]
@@ -117,6 +119,8 @@ def describe_scaling(one: pb2.ScalingStatus) -> str:
         text += f", pause {format_seconds(max(one.pause_seconds))}"
     if one.bytes_moved:
         text += f", {format_bytes(one.bytes_moved)} moved"
+    if one.requested_by:
+        return printable(f"{text}, for the {one.requested_by}: {one.reason}")
     return printable(f"{text} ({one.reason})" if one.reason and one.outcome != "committed" else text)
 
 

@@ -1482,7 +1482,7 @@ class SlotStatus(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., task: _Optional[int] = ..., bytes: _Optional[int] = ..., gazer: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ScalingStatus(_message.Message):
-    __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits", "workers_from", "workers_to")
+    __slots__ = ("id", "kind", "role", "from_count", "to_count", "state", "detail", "outcome", "reason", "epoch", "bytes_moved", "bytes_resent", "slots_moved", "pause_seconds", "seconds", "gate_waits", "workers_from", "workers_to", "requested_by")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -1501,6 +1501,7 @@ class ScalingStatus(_message.Message):
     GATE_WAITS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FROM_FIELD_NUMBER: _ClassVar[int]
     WORKERS_TO_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: str
     role: str
@@ -1519,7 +1520,8 @@ class ScalingStatus(_message.Message):
     gate_waits: int
     workers_from: int
     workers_to: int
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., from_count: _Optional[int] = ..., to_count: _Optional[int] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., bytes_resent: _Optional[int] = ..., slots_moved: _Optional[int] = ..., pause_seconds: _Optional[_Iterable[float]] = ..., seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., workers_from: _Optional[int] = ..., workers_to: _Optional[int] = ...) -> None: ...
+    requested_by: str
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[str] = ..., role: _Optional[str] = ..., from_count: _Optional[int] = ..., to_count: _Optional[int] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., bytes_resent: _Optional[int] = ..., slots_moved: _Optional[int] = ..., pause_seconds: _Optional[_Iterable[float]] = ..., seconds: _Optional[float] = ..., gate_waits: _Optional[int] = ..., workers_from: _Optional[int] = ..., workers_to: _Optional[int] = ..., requested_by: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
@@ -1580,7 +1582,7 @@ class BackupStatus(_message.Message):
     def __init__(self, peer: bool = ..., unprotected_slots: _Optional[_Iterable[int]] = ..., oldest_seconds: _Optional[float] = ..., disk_path: _Optional[str] = ..., disk_cut: _Optional[int] = ..., disk_seconds: _Optional[float] = ..., error: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., refreshes: _Optional[int] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices", "ring", "learning_rate")
+    __slots__ = ("job", "state", "epoch", "step", "last_step", "examples_per_second", "seconds", "roles", "scalings", "slot_map", "metrics", "aimaster_incarnation", "slots", "failure", "steps_per_second", "live", "data", "backup", "slot_load", "dashboard", "autoscale", "notices", "ring", "learning_rate", "allowance")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1612,6 +1614,7 @@ class StatusReply(_message.Message):
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     RING_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    ALLOWANCE_FIELD_NUMBER: _ClassVar[int]
     job: str
     state: str
     epoch: int
@@ -1636,7 +1639,8 @@ class StatusReply(_message.Message):
     notices: _containers.RepeatedCompositeFieldContainer[NoticeStatus]
     ring: RingStatus
     learning_rate: str
-    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ..., ring: _Optional[_Union[RingStatus, _Mapping]] = ..., learning_rate: _Optional[str] = ...) -> None: ...
+    allowance: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., last_step: _Optional[int] = ..., examples_per_second: _Optional[float] = ..., seconds: _Optional[float] = ..., roles: _Optional[_Iterable[_Union[RoleStatus, _Mapping]]] = ..., scalings: _Optional[_Iterable[_Union[ScalingStatus, _Mapping]]] = ..., slot_map: _Optional[_Iterable[int]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., aimaster_incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., failure: _Optional[str] = ..., steps_per_second: _Optional[float] = ..., live: bool = ..., data: _Optional[_Iterable[_Union[DataStatus, _Mapping]]] = ..., backup: _Optional[_Union[BackupStatus, _Mapping]] = ..., slot_load: _Optional[_Iterable[_Union[SlotStatus, _Mapping]]] = ..., dashboard: _Optional[str] = ..., autoscale: _Optional[str] = ..., notices: _Optional[_Iterable[_Union[NoticeStatus, _Mapping]]] = ..., ring: _Optional[_Union[RingStatus, _Mapping]] = ..., learning_rate: _Optional[str] = ..., allowance: _Optional[str] = ...) -> None: ...
 
 class RingStatus(_message.Message):
     __slots__ = ("members", "waits", "coming", "leaving", "lost", "seconds")

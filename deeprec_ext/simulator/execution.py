@@ -135,7 +135,7 @@ def _recorded(job: SimulatedJob, change: Change, old: Size, time: float, pause: 
     def record(kind: str, role: str, before: int, after: int) -> observed.Change:
         moved, paused = (int(change.bytes), pause) if role == "ps" and change.fits else (0, 0.0)
         return observed.Change(
-            round(time, 3), kind, role, before, after, outcome, round(seconds, 3), paused, moved, manual=False,
+            round(time, 3), kind, role, before, after, outcome, round(seconds, 3), paused, moved, manual=False, arbiter=False,
             decision=decision.number, foretold=decision.prediction.examples_per_second,
         )  # fmt: skip
 

@@ -42,6 +42,8 @@ ELSEWHERE = {
         "tests/unit/autoscaler/loop/test_observing.py::"
         "test_a_change_of_a_decision_has_its_number_and_what_it_was_to_bring",
     ),  # its size is fixed: all changes are by hand
+    "Change.arbiter": "tests/unit/autoscaler/loop/test_obeying.py::"
+    "test_the_arbiter_s_change_is_neither_by_hand_nor_counted_as_a_change_of_mind",  # there is none
 }
 """What this job cannot show, and who does."""
 

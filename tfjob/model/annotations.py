@@ -37,7 +37,7 @@ from deeprec_ext.units import parse_bytes, parse_cores, parse_duration
 from tfjob.model import names
 from tfjob.model.spec import REPLICAS_MAX, InvalidError, TFJob
 
-OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies")
+OURS = ("status", "scaled-to", "started-with", "restarts", "restart-policies", "worth", "allowance")
 """Written by operator and AIMaster; a user reads them."""
 
 SUBMITTED = ("estimate",)

@@ -101,6 +101,9 @@ class RoleRecord:
 GIVEN_UP = "given-up"
 """Kind of a scaling that was none: a worker's restarts were used up, and the job goes on without it."""
 
+ARBITER = "arbiter"
+"""Of a cluster or a pool: who has asked for a scaling (`Scaling.requested_by`) that is neither a user's nor a decision's."""
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -140,6 +143,7 @@ class Scaling:
     seconds: float = 0.0
     decision: int = -1  # number of the autoscaler's decision it comes from; -1: somebody asked for it
     weights: tuple[float, ...] = ()  # rebalance: load per slot to balance by; empty: bytes
+    requested_by: str = ""  # ARBITER; empty: a user, or `decision`
 
     @property
     def both(self) -> bool:
@@ -149,6 +153,14 @@ class Scaling:
     def changes(self, role: pb.Role) -> bool:
         """Whether processes of this role may come or go by it."""
         return ROLE_NAMES[self.role] == role or (self.both and role == pb.WORKER)
+
+    @property
+    def grows(self) -> dict[str, int]:
+        """Role → count, of those that become more."""
+        counts = {self.role: (self.from_count, self.to_count)}
+        if self.both:
+            counts["worker"] = self.workers_from, self.workers_to
+        return {role: after for role, (before, after) in counts.items() if after > before}
 
     @property
     def added_ps(self) -> tuple[str, ...]:
@@ -177,8 +189,8 @@ class Scaling:
 
     @property
     def asked(self) -> bool:
-        """Somebody asked for it: it is neither of a decision, nor what a loss has made of the job."""
-        return self.decision < 0 and not self.returning and self.kind != GIVEN_UP
+        """A user asked for it: it is neither of a decision, nor the arbiter's, nor what a loss has made of the job."""
+        return self.decision < 0 and not self.returning and self.kind != GIVEN_UP and not self.requested_by
 
     @staticmethod
     def from_json(text: str) -> Scaling:

@@ -130,9 +130,15 @@ def picture(
                 "roles": list(one.roles),
             }
             for one in status.notices
-        ],
+        ]
+        + _allowance(status),
         "event": sequence,
     }
+
+
+def _allowance(status: pb.StatusReply) -> list[dict[str, Any]]:
+    """Where people look for what is unusual."""
+    return [{"text": status.allowance, "remedy": "", "mended": True, "roles": ["arbiter"]}] if status.allowance else []
 
 
 def _order(role: pb.RoleStatus) -> tuple[int, str, int]:
@@ -255,7 +261,8 @@ def scaling_dict(scaling: Scaling) -> dict[str, Any]:
         "id": scaling.id, "kind": scaling.kind, "role": scaling.role, "from": scaling.from_count, "to": scaling.to_count,
         "workers": [scaling.workers_from, scaling.workers_to] if scaling.both else None,
         "state": scaling.state, "detail": scaling.detail, "outcome": scaling.outcome, "reason": scaling.reason,
-        "asked": scaling.asked_reason, "decision": scaling.decision, "epoch": scaling.epoch,
+        "asked": ": ".join(filter(None, (scaling.requested_by, scaling.asked_reason))),
+        "decision": scaling.decision, "epoch": scaling.epoch,
         "started": round(scaling.started, 3), "seconds": number(scaling.seconds), "bytes": scaling.bytes_moved,
         "resent": scaling.bytes_resent, "slots": scaling.slots_moved,
         "pause": number(pauses[-1]) if pauses else None,

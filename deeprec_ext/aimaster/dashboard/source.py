@@ -67,7 +67,8 @@ class Source:
     def picture(self) -> dict[str, Any]:
         """The message of one second."""
         job, status, running = self.job, self.status(), self.scalings.running
-        limits = {"ps": (job.spec.min_ps, job.spec.ps_limit), "workers": (job.spec.min_workers, job.spec.max_workers)}
+        spec, most = job.spec, job.allowed.most
+        limits = {"ps": (spec.min_ps, most("ps")), "workers": (spec.min_workers, most("worker"))}
         return picture.picture(
             status, now=job.clock.wall(), limits=limits, running=running.scaling if running is not None else None,
             queued=len(self.scalings.queue), sequence=self.job.store.newest_event(), data_rates=self._rates.of(status.data),

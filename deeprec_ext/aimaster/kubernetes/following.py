@@ -4,6 +4,9 @@
 it: a number that differs from the note is its user's, a request to scale by hand. When the request has ended, one way or the
 other, both say again what runs. Each patch names the version it was made for, so nothing that a user writes is overwritten
 unseen.
+
+It is the way to and from the cluster's arbiter, too (`Exchange`), by two annotations: who is given an allowance is asked, by
+that, what its sizes are worth.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +24,8 @@ from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.arbiter.observed import Bid
+from deeprec_ext.autoscaler.loop.exchange import bid_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -53,6 +58,7 @@ class Asked:
     status: str = ""
     going: str = ""  # why nothing may be made any more
     strange: str = ""  # of a job without PS: the key under which somebody has written some, which stay as they are
+    allowance: str | None = None  # as the arbiter wrote it
 
 
 def read(manifest: Manifest, *, sums: bool = False) -> Asked:
@@ -68,6 +74,7 @@ def read(manifest: Manifest, *, sums: bool = False) -> Asked:
     return Asked(
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
         annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange,
+        annotations.get(names.ALLOWANCE_ANNOTATION),
     )  # fmt: skip
 
 
@@ -115,6 +122,27 @@ class Follower:
         self._asked: dict[str, int] = {}  # what a user wrote and has been asked for
         self._refused = ""  # what `Asked.strange` was when it was said
         self._status_at = float("-inf")
+        self._worth = ""  # that is to be written
+        self._looked = asyncio.Event()  # since the allowance was read last
+
+    # ------------------------------------------------------------------------------------------------ the arbiter
+
+    @property
+    def is_read(self) -> bool:
+        return self._latest is not None and self._latest.allowance is not None
+
+    async def publish(self, bid: Bid) -> None:
+        """With what else is to be written; a conflict costs a second, and the newest is written."""
+        self._worth = bid_text(bid)
+
+    async def allowances(self) -> AsyncIterator[str | None]:
+        known: str | None = ""  # other than what the TFJob can say: at first everything is news
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            if self._latest is not None and self._latest.allowance != known:
+                known = self._latest.allowance
+                yield known
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -131,6 +159,7 @@ class Follower:
     async def look(self, manifest: Manifest) -> None:
         """One version of the TFJob."""
         self._latest = asked = self._read(manifest)
+        self._looked.set()
         if asked.going:
             self._go(asked.going)
             return
@@ -210,6 +239,8 @@ class Follower:
             self._status_at = self._job.clock.monotonic()
         if names.SCALED_TO_ANNOTATION in annotations:
             self._asked.clear()
+        if annotations.get(names.WORTH_ANNOTATION) == self._worth:
+            self._worth = ""
         if self._latest is asked:
             self._latest = self._read(after)
 
@@ -227,6 +258,8 @@ class Follower:
         line = self.line()
         if line != asked.status and job.clock.monotonic() - self._status_at >= STATUS_SECONDS:
             annotations[names.STATUS_ANNOTATION] = line
+        if self._worth:
+            annotations[names.WORTH_ANNOTATION] = self._worth
         if not annotations:
             return {}
         return {"metadata": {"annotations": annotations}, **({"spec": {"tfReplicaSpecs": specs}} if specs else {})}

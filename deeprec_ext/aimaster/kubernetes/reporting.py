@@ -11,7 +11,7 @@ from typing import Any
 from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.errors import UnreachableError
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import format_bytes, format_seconds, sized
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
 from tfjob.model.events import Event
 from tfjob.model.kinds import EVENTS, Manifest
@@ -42,6 +42,9 @@ def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Event | None:
 
 TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
     "scaling_queued": ("Normal", "ScalingRequested", lambda _, one: _scaling(one) + _in_brackets(one.get("reason"))),
+    "request_waits": ("Normal", "ScalingWaits", lambda _, one: f"{one['asked']}: {one['reason']}"),
+    "allowance": ("Normal", "Allowance", lambda _, one: _allowed(one) + str(one.get("reason", ""))),
+    "allowance_ignored": ("Warning", "AllowanceIgnored", lambda _, one: str(one.get("reason", ""))),
     "request_refused": ("Warning", "ScalingRefused", lambda _, one: f"{one['asked']}: {one['reason']}"),
     "promoted": ("Normal", "PSPromoted", lambda role, one: f"{one['slots']} slots of {role} go on from their peer backups"
                  + (f", {one['stale_records']} records forgotten" if one.get("stale_records") else "")),
@@ -59,6 +62,10 @@ TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
     "job_failed": ("Warning", "JobFailed", lambda _, one: str(one.get("reason", ""))),
 }  # fmt: skip
 """Event of the AIMaster → type, reason, (role, its fields) → message."""
+
+
+def _allowed(fields: Mapping[str, Any]) -> str:
+    return f"{sized(int(fields['ps']), int(fields['workers']))}: " if "workers" in fields else ""
 
 
 def _in_brackets(text: str | None) -> str:

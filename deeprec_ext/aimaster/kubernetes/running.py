@@ -160,6 +160,7 @@ class _Running:
         naming = Naming(source.job.name, source.job.chief)
         follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
         self._follower = follower if source.followed else None
+        master.exchange, master.written = self._follower, written
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
         self._ending = Ending(job, master.pods, backend, termination_log)

@@ -14,7 +14,7 @@ from deeprec_ext.decoding import alike
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.units import counted
 
-SUSPECT_MAX = 500
+SUSPECT_MAX = ALLOWANCE_MAX = 500
 
 
 def job_state(job: Job, scalings: ScalingQueue) -> str:
@@ -106,5 +106,6 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
         ring=ring(job, drained) if job.spec.sums else None,
         learning_rate=_learning_rate(job),
+        allowance=job.allowed.told()[:ALLOWANCE_MAX],
         autoscale=("held" if job.held else "on") if job.settings.autoscale else "",
     )

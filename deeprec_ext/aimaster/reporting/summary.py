@@ -47,6 +47,7 @@ def _scaling(scaling: Scaling, ended: float) -> dict[str, Any]:
         "seconds": seconds_of(scaling, ended),
         "outcome": outcome,
         "reason": reason,
+        "requested_by": scaling.requested_by,
         "gate_waits": scaling.gate_waits,
     }
 

@@ -32,10 +32,11 @@ from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.aimaster.store.storefile import AGAIN_SECONDS
 from deeprec_ext.autoscaler.history.history import Finished
-from deeprec_ext.autoscaler.loop import make_autoscaler
+from deeprec_ext.autoscaler.loop import Arbitrated, make_autoscaler
 from deeprec_ext.autoscaler.loop.beginning import Beginning
+from deeprec_ext.autoscaler.loop.exchange import Exchange, Files
 from deeprec_ext.autoscaler.observe.observed import Size
-from deeprec_ext.options import JobSpec
+from deeprec_ext.options import JobSpec, Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.security import credentials
@@ -84,6 +85,8 @@ class AIMaster:
         if self.beginning is not None:
             self.beginning.chief_runs = lambda: self.pods.runs(role_name(pb.CHIEF, 0))
         self._admin = AdminService(job, self.scalings, self.autoscaler)
+        self.exchange: Exchange | None = Files.of(job.settings)  # with an arbiter; None: there is none
+        self.written: Sizes = spec  # by the user, where the job begins with other sizes
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.broken = asyncio.Event()  # a task that must run for ever has ended ...
@@ -117,17 +120,28 @@ class AIMaster:
             self.job.lock.take("the start", Hold.FIRST_VIEW)  # before anybody can register
         await server.start()
         self._server = server
-        failover = self._failover
+        failover, arbitrated = self._failover, self._arbitrated()
         for coroutine in (
             self._begin(), self.pods.watch(), failover.watch_heartbeats(), failover.replace(), failover.bring_lost_back(),
             self.job.unwritten.run(), self.job.peer_backups.run(), self.job.trainer_backups.run(), self.job.disk.run(),
             self.job.replicated.run(), self.job.metrics.run(),
             *([self.autoscaler.run()] if self.autoscaler is not None else []),
+            *(arbitrated.work() if arbitrated is not None else []),
         ):  # fmt: skip
             task = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(self._task_done)
             self._tasks.append(task)
         return port
+
+    def _arbitrated(self) -> Arbitrated | None:
+        """Before anything has started: what a pool allows already is what the job starts with."""
+        if self.exchange is None:
+            self.job.allowed.forget()
+            return None
+        found = Arbitrated(self.job, self.scalings, self._backend, self.autoscaler, self.exchange, self.written)
+        if isinstance(self.exchange, Files) and (text := self.exchange.first()) is not None:
+            found.obeying.take(text)
+        return found
 
     async def _begin(self) -> None:
         """Start or recover, then scalings for ever."""
@@ -152,7 +166,8 @@ class AIMaster:
         size = Size(self.job.spec.ps, self.job.spec.workers)
         if self.autoscaler is not None and self.beginning is None:
             size = self.autoscaler.start()
-        await recovery.start(self.job, self.pods, size.ps, size.workers)
+        most = self.job.allowed.most
+        await recovery.start(self.job, self.pods, min(size.ps, most("ps")), min(size.workers, most("worker")))
 
     async def _size(self, beginning: Beginning) -> None:
         """By the declared model, before the first view: also by an AIMaster that has come back before there was one."""

@@ -25,7 +25,7 @@ from deeprec_ext.aimaster.scaling.machine import (
     tell_holds,
 )
 from deeprec_ext.aimaster.scaling.planning import wanted_map
-from deeprec_ext.aimaster.scaling.requests import parse_request, present, resolve
+from deeprec_ext.aimaster.scaling.requests import counts_of, parse_request, present, resolve
 from deeprec_ext.aimaster.scaling.run import (
     CAUGHT,
     RefusedScalingError,
@@ -73,27 +73,39 @@ class ScalingQueue:
     # ------------------------------------------------------------------------------------------------ requests
 
     async def request(
-        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = ()
+        self, request: pb.ScaleRequest, *, decision: int = -1, weights: tuple[float, ...] = (), requested_by: str = ""
     ) -> pb.ScaleReply:
-        """Raises UsageError (nothing was done) or QueueFullError.
+        """Raises UsageError (nothing was done) or QueueFullError. What a user asks for beyond what the arbiter allows is
+        remembered, and waits until it is allowed; a decision beyond it is refused.
 
         Args:
           decision: number of the decision it comes from; -1: somebody asked for it.
           weights: of a rebalance, the load of each slot that the map is to be balanced by; empty: bytes.
+          requested_by: `records.ARBITER`; its reason stays the reason, whatever comes of it.
         """
         job = self._job
         if job.ending:
             raise UsageError(f"the job is {job.ending}; it is not scaled any more")
+        waits = job.allowed.beyond(counts_of(request))
         scaling = parse_request(job, request, self.under_way())
+        if waits and decision >= 0:
+            raise UsageError(waits)
         if scaling is None:
-            return pb.ScaleReply(message="no-op: the job has that size already")
+            if not request.dry_run:
+                self._remember(request, decision, requested_by, waits)
+            return pb.ScaleReply(message=waits or "no-op: the job has that size already")
+        if requested_by:
+            scaling = dataclasses.replace(scaling, requested_by=requested_by, reason=request.reason)
         if weights and len(weights) != job.spec.slots:
             raise UsageError(f"{len(weights)} weights for {job.spec.slots} slots")
         scaling = dataclasses.replace(scaling, decision=decision, weights=weights)
         if request.dry_run:
-            return await self._dry_run(scaling)
+            reply = await self._dry_run(scaling)
+            reply.message += f"; {waits}" if waits else ""
+            return reply
         if len(self.queue) >= QUEUED_MAX:
             raise QueueFullError(f"{QUEUED_MAX} scalings are queued already; wait for one to end")
+        self._remember(request, decision, requested_by, waits)
         before = self.under_way()
         scaling = dataclasses.replace(scaling, id=job.store.next_scaling_id())
         job.store.save_scaling(scaling)
@@ -101,10 +113,24 @@ class ScalingQueue:
         job.replicate_soon()
         job.event("scaling_queued", scaling=scaling.id, kind=scaling.kind, target=scaling.role,
                   from_count=scaling.from_count, to_count=scaling.to_count, replace=scaling.replace,
-                  reason=scaling.asked_reason, **of_workers(scaling))  # fmt: skip
+                  reason=scaling.asked_reason, **of_workers(scaling),
+                  **({"requested_by": requested_by} if requested_by else {}))  # fmt: skip
         job.changed.notify()
         text = f"queued behind scaling {before[-1].id}" if before else "queued"
-        return pb.ScaleReply(scaling_id=scaling.id, message=text)
+        return pb.ScaleReply(scaling_id=scaling.id, message=f"{text}; {waits}" if waits else text)
+
+    def _remember(self, request: pb.ScaleRequest, decision: int, requested_by: str, waits: str) -> None:
+        """What is wanted, of which the arbiter may allow less."""
+        job, sizes = self._job, counts_of(request)
+        if not sizes or requested_by:
+            return
+        if decision >= 0:
+            job.allowed.decided(sizes)
+            return
+        job.allowed.remember(sizes)
+        if waits:
+            asked = ", ".join(f"{count} {'PS' if role == 'ps' else 'workers'}" for role, count in sizes.items())
+            job.event("request_waits", asked=asked, reason=waits)
 
     async def _dry_run(self, scaling: Scaling) -> pb.ScaleReply:
         job = self._job
@@ -172,6 +198,8 @@ class ScalingQueue:
             job.store.next_scaling_id(), GIVEN_UP, "worker", from_count=count + 1, to_count=count, detail="committed",
             outcome="committed", reason=why, epoch=job.cluster.epoch, started=job.clock.wall(),
         )  # fmt: skip
+        if job.allowed.back("worker") is not None:
+            job.allowed.remember({"worker": count})  # nor is it brought back when more is allowed
         self._note(scaling)
 
     def bring_back(self, name: str) -> None:

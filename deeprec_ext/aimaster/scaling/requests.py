@@ -27,10 +27,16 @@ def expected_count(job: Job, role: str, waiting: Sequence[Scaling]) -> int:
     return count
 
 
-def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]) -> Scaling | None:
-    """The scaling that is asked for, without an id; None when there is nothing to do. Raises UsageError."""
+def counts_of(request: pb.ScaleRequest) -> dict[str, int]:
+    """By role, of those that it names."""
     sizes = {"ps": request.ps} if request.HasField("ps") else {}
-    sizes |= {"worker": request.workers} if request.HasField("workers") else {}
+    return sizes | ({"worker": request.workers} if request.HasField("workers") else {})
+
+
+def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]) -> Scaling | None:
+    """The scaling that is asked for, as far as the arbiter allows it, without an id; None when there is nothing to do. Raises
+    UsageError."""
+    sizes = counts_of(request)
     if sum([bool(sizes), request.rebalance, bool(request.replace)]) != 1:
         raise UsageError("give exactly one of ps and workers (or both), rebalance, replace")
     if job.spec.sums and ("ps" in sizes or request.rebalance):
@@ -41,6 +47,7 @@ def parse_request(job: Job, request: pb.ScaleRequest, waiting: Sequence[Scaling]
         return Scaling(0, "rebalance", "ps", asked_reason=request.reason)
     for role, count in sizes.items():
         _check_limits(job, role, count)
+    sizes = {role: min(count, job.allowed.most(role)) for role, count in sizes.items()}
     before = {role: expected_count(job, role, waiting) for role in sizes}
     if before == sizes:
         return None
@@ -127,6 +134,9 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
         )  # fmt: skip
     sizes = {scaling.role: scaling.want, **({"worker": scaling.workers_to} if scaling.both else {})}
     there = {role: names if role == scaling.role else present(job, pb.WORKER) for role in sizes}
+    more = {role: want for role, want in sizes.items() if want > len(there[role])}
+    if beyond := job.allowed.beyond(more):  # it has changed since this was queued
+        raise UsageError(beyond)
     added = [name for role, want in sizes.items() for name in _free_names(job, role, want - len(there[role]))]
     drained = [name for role, want in sizes.items() for name in there[role][want:]]
     scaling = _sized(scaling, {role: len(names) for role, names in there.items()}, sizes)

@@ -53,6 +53,7 @@ def tell_ended(job: Job, s: Scaling) -> None:
         "scaling_ended", scaling=s.id, kind=s.kind, target=s.role, from_count=s.from_count, to_count=s.to_count,
         outcome=s.outcome, reason=s.reason, bytes_moved=s.bytes_moved, bytes_resent=s.bytes_resent,
         slots_moved=s.slots_moved, seconds=round(s.seconds, 3), **of_workers(s),
+        **({"requested_by": s.requested_by} if s.requested_by else {}),
     )  # fmt: skip
 
 

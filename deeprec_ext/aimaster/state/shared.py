@@ -19,6 +19,7 @@ from deeprec_ext.aimaster.core.signals import Signal
 from deeprec_ext.aimaster.membership.commands import Commander
 from deeprec_ext.aimaster.membership.members import Member, Members
 from deeprec_ext.aimaster.membership.view import AgreedCluster, advance
+from deeprec_ext.aimaster.state.allowed import Allowed
 from deeprec_ext.aimaster.state.catalogues import Catalogues, tables_fingerprint
 from deeprec_ext.aimaster.state.choices import BackupChoices
 from deeprec_ext.aimaster.state.declared import Declared
@@ -79,6 +80,7 @@ class JobState:
         if not spec.resume:
             self.requests = store.read("requests", lambda found: built(Requests, found), self.requests)
         self.choices = BackupChoices(spec, store)
+        self.allowed = Allowed(spec, store)
         self.suspects = Suspects(self.members, store, self.clock, self.event)
         self.members.doubted = self.suspects.note
         self.dashboard = ""  # URL of the web page, while it is served

@@ -14,34 +14,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from deeprec_ext.aimaster.core.records import parse_name, role_name
+from deeprec_ext.aimaster.core.records import role_name
 from deeprec_ext.aimaster.job.job import Job
-from deeprec_ext.aimaster.metrics.hosts import HostUse
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.autoscaler.loop.keeps import KEEP_RECORDED_SECONDS, Keeps
-from deeprec_ext.autoscaler.loop.observing import (
-    Latest,
-    examples_per_step,
-    limits_of,
-    memory_of,
-    observe,
-    of_a_step,
-    own,
-    size_of,
-)
+from deeprec_ext.autoscaler.loop.measuring import Measuring
+from deeprec_ext.autoscaler.loop.observing import Latest, limits_now, size_of
 from deeprec_ext.autoscaler.loop.recalled import Recalled, keep, recall, stood_since
 from deeprec_ext.autoscaler.observe import building
-from deeprec_ext.autoscaler.observe.growth import Growth
-from deeprec_ext.autoscaler.observe.observed import Observed, Size, Stood, Window
-from deeprec_ext.autoscaler.observe.windows import Windows
+from deeprec_ext.autoscaler.observe.observed import Observed, Size, Window
 from deeprec_ext.autoscaler.outcomes.account import STOOD_SECONDS
 from deeprec_ext.autoscaler.outcomes.measured import key_of
 from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.errors import UsageError, one_line
-from deeprec_ext.gazer.host import machine
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -84,7 +72,7 @@ class _Pending:
     ended_at: float | None = None  # seconds since the start of the job
 
 
-class Autoscaler:
+class Autoscaler(Measuring):
     """`run` for ever. `decide` is pure; the record is what `plan --replay` reads."""
 
     def __init__(
@@ -96,22 +84,17 @@ class Autoscaler:
 
         `one_host`: pods to come run on the same host, which has `free_memory` for them: bytes, None: not known.
         """
-        self._one_host, self._free_memory = one_host, free_memory
-        self._job, self._scalings, self._resize, self._latest = job, scalings, resize, latest
-        self._resizes_in_place = resizes_in_place
+        super().__init__(job, scalings, latest, one_host=one_host, free_memory=free_memory)
+        self._resize, self._resizes_in_place = resize, resizes_in_place
         self._decide, self._record = decide, record
         self._foretold = record.foretold()
-        self._growth = Growth()
         known, first = record.last()
-        self._windows = Windows(seconds=job.settings.window_seconds, first=first)
+        self._windows.first = first
         self._windows.remember(one for one in known if one.start + one.seconds <= self._now())
-        self._machine = machine() if one_host else ""
-        self._stood: tuple[Stood, ...] = ()
         self._recalled = False
         self._pending: _Pending | None = None
         self._keeps = Keeps()
         self._due = 0.0  # seconds since the start of the job
-        self._blind = False  # the last look failed
         self._said: dict[type[Exception], float] = {}
         self.latest_decision: Decision | None = None
 
@@ -125,7 +108,7 @@ class Autoscaler:
         count = estimated.size if estimated is not None else Size(job.spec.ps, job.spec.workers)
         size = Size(count.ps, count.workers, **dataclasses.asdict(job.requests))
         observed = building.before_the_start(
-            size=size, limits=limits_of(job.spec), objective=job.settings.objective,
+            size=size, limits=limits_now(job), objective=job.settings.objective,
             deadline_seconds=job.settings.deadline_seconds, backups=job.choices.peer,
             start=estimated.reason if estimated is not None else job.spec.start,
         )  # fmt: skip
@@ -219,77 +202,10 @@ class Autoscaler:
         except Exception:
             log.exception("nor could it be told")
 
-    def _now(self) -> float:
-        return max(0.0, self._job.clock.wall() - self._job.started)
-
-    def _look(self) -> None:
-        """One tick for the windows and the growth of memory."""
-        job, missed = self._job, self._blind
-        self._blind = True
-        self._growth.observe(
-            self._now(),
-            {
-                m.incarnation: memory_of(m, own(job, m.name, self._latest))
-                for m in job.members
-                if m.admitted and not job.trainer_backups.copying(m.name)  # that it fills up now says nothing of later
-            },
-        )
-        trainers = job.members.trainers().values()
-        ps = [self._latest(name).get("busy_share", 0.0) for name in job.members.wanted(pb.PS)]
-        host, (own_seconds, sum_seconds) = self._only_host(), of_a_step(job, self._latest)
-        waiting = [self._latest(member.name).get("input_wait_share", 0.0) for member in trainers]
-        self._windows.observe(
-            self._now(), size_of(job), {m.incarnation: m.heartbeat.examples for m in trainers},
-            quiet=self._quiet() and not missed,  # what was not looked at may have been disturbed
-            preparing=any(member.heartbeat.preparing for member in trainers),
-            examples_per_step=examples_per_step(trainers), busy_share=max(ps, default=0.0),
-            input_wait_share=sum(waiting) / len(waiting) if waiting else 0.0,
-            trainer_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in trainers},
-            ps_cpu={m.incarnation: m.heartbeat.cpu_seconds for m in job.members if m.role == pb.PS},
-            host_cores=host.cores if host is not None else 0.0, others_cores=host.others_cores if host is not None else 0.0,
-            own_seconds=own_seconds, sum_seconds=sum_seconds,
-        )  # fmt: skip
-        self._blind = False
-
-    def _only_host(self) -> HostUse | None:
-        """The one that all PS and trainers are on; None: there are several, of which one alone may have told, or none has."""
-        hosts, members = self._job.metrics.hosts, self._job.members
-        host = next(iter(hosts.values())) if len(hosts) == 1 else None
-        there = sum(member.admitted and (member.role == pb.PS or member.is_trainer) for member in members)
-        return host if host is not None and host.ps + host.trainers == there else None
-
-    def _free_bytes(self) -> int:
-        """0: not known; of a machine that has none left one byte is."""
-        free = self._free_memory()
-        return 0 if free is None else max(1, free)
-
-    def _quiet(self) -> bool:
-        """Every process of the present size trains and is believed, and nothing else is going on."""
-        job = self._job
-        if not job.quiet(Hold.MARKS, Hold.SCALING):
-            return False
-        trainers = job.members.trainers()
-        wanted = [*job.members.wanted(pb.CHIEF), *job.members.wanted(pb.WORKER)]
-        return all(
-            name in trainers and _only_trains(trainers[name].heartbeat) and not job.suspects.has(trainers[name])
-            for name in wanted
-        )
-
-    def _ending(self) -> bool:
-        """Whether a trainer's script has ended well: the others will. Nobody is missing, and nobody is to come."""
-        members = self._job.members
-        ended = {record.name for record in members.records.values() if record.state == "exited"}
-        ended |= {member.name for member in members if member.said_goodbye and member.exit_code == 0}
-        return any(members.records[name].wanted and parse_name(name)[0] in (pb.CHIEF, pb.WORKER) for name in ended)
-
     # ------------------------------------------------------------------------------------------------ deciding
 
     def observed(self) -> Observed:
-        return observe(
-            self._job, self._scalings, number=self._record.next_number, windows=self._windows.all(), latest=self._latest,
-            growth=self._growth, hold=self._job.held, one_host=self._one_host, free_memory_bytes=self._free_bytes(),
-            foretold=self._foretold, first=self._windows.first, stood=self._stood,
-        )  # fmt: skip
+        return self.seen(number=self._record.next_number, foretold=self._foretold)
 
     async def preview(self) -> tuple[Decision, Observed]:
         """What would be decided now, and from what; nothing is done or recorded."""
@@ -439,10 +355,6 @@ class Autoscaler:
         after = [one for one in self._windows.all() if one.start >= pending.ended_at and _of(pending, one)]
         clear = [one for one in after if not one.preparing] or after
         return [one.examples_per_second for one in clear[:WINDOWS_OF_OUTCOME]]
-
-
-def _only_trains(heartbeat: pb.Heartbeat) -> bool:
-    return heartbeat.training and heartbeat.step_epoch > 0
 
 
 def _of(pending: _Pending, window: Window) -> bool:

@@ -17,7 +17,7 @@ from deeprec_ext.autoscaler.history.estimates import Estimates, Like, estimate, 
 from deeprec_ext.autoscaler.history.history import Finished, NoHistoryError, of_strategy
 from deeprec_ext.autoscaler.history.regression import JOBS_MIN, learners_loaded
 from deeprec_ext.autoscaler.history.start import Start, at_least, first_size
-from deeprec_ext.autoscaler.loop.observing import limits_of, size_of
+from deeprec_ext.autoscaler.loop.observing import limits_now, size_of
 from deeprec_ext.autoscaler.model.memory_model import Layout
 from deeprec_ext.autoscaler.observe.features import declared_model, described, fingerprint_of
 from deeprec_ext.autoscaler.observe.observed import Model, Size
@@ -199,7 +199,7 @@ class Beginning:
         """In a thread: reads what does not change."""
         spec = self._job.spec
         return first_size(
-            model, limits_of(spec), jobs, script=spec.script, requests=size_of(self._job),
+            model, limits_now(self._job), jobs, script=spec.script, requests=size_of(self._job),
             backups=self._job.choices.peer, checkpoints=checkpoints, layout=Layout.of(catalogue, spec.slots),
             fingerprint=fingerprint_of(catalogue), machine=self._machine, cores=self._cores,
             free_bytes=self._free_bytes() or 0, unread=self._unread,

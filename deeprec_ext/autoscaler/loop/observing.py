@@ -65,6 +65,12 @@ def limits_of(spec: JobSpec) -> Limits:
     )  # fmt: skip
 
 
+def limits_now(job: Job) -> Limits:
+    """The same, and what the arbiter allows at present."""
+    most = job.allowed.most
+    return dataclasses.replace(limits_of(job.spec), max_ps=most("ps"), max_workers=most("worker"))
+
+
 def observe(
     job: Job,
     scalings: ScalingQueue,
@@ -82,7 +88,7 @@ def observe(
 ) -> Observed:
     """Times are seconds since the start of the job. `foretold`: examples per second, by number of decision. `first`: size."""
     return building.observation(
-        number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_of(job.spec),
+        number=number, time=max(0.0, job.clock.wall() - job.started), size=size_of(job), limits=limits_now(job),
         objective=job.settings.objective, deadline_seconds=job.settings.deadline_seconds,
         model=dataclasses.replace(
             _model_of(job.catalogue.SerializeToString(), job.spec.slots),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from deeprec_ext.aimaster.core.records import Scaling
+from deeprec_ext.aimaster.core.records import ARBITER, Scaling
 from deeprec_ext.autoscaler.observe.observed import Change
 
 
@@ -26,7 +26,7 @@ def changes_of(scalings: Sequence[Scaling], started: float, foretold: Mapping[in
                 outcome=one.outcome, seconds=one.seconds,
                 pause_seconds=max(one.pause_seconds, default=0.0), bytes_moved=one.bytes_moved,
                 manual=one.asked, decision=one.decision,
-                foretold=foretold.get(one.decision, 0.0),
+                foretold=foretold.get(one.decision, 0.0), arbiter=one.requested_by == ARBITER,
             )  # fmt: skip
             changes.append(change)
             if one.both:

@@ -183,7 +183,7 @@ class Change:
 
     ABSENT: ClassVar[Mapping[str, Any]] = {
         "seconds": 0.0, "pause_seconds": 0.0, "bytes_moved": 0, "manual": False, "decision": -1,
-        "foretold": 0.0,
+        "foretold": 0.0, "arbiter": False,
     }  # fmt: skip
 
     time: float
@@ -198,6 +198,7 @@ class Change:
     manual: bool
     decision: int  # number of the decision it came from; -1: of none
     foretold: float  # examples per second that the decision predicted; 0: none
+    arbiter: bool  # the cluster's, or the pool's, has asked for it: nobody thought it better for this job
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Calm: why a change for throughput or cost must wait. What is urgent (memory, lost hosts) does not ask here.
 
-Flapping is bounded whatever is measured: a role changes its direction at most `reversals_per_hour` times within an hour.
+Flapping is bounded whatever is measured: a role changes its direction at most `reversals_per_hour` times within an hour. What
+the arbiter of a cluster takes and gives back counts for nothing here: it is calm by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def any_change(evidence: Evidence) -> str:
     held = [by_hand(evidence, role) for role in (("worker",) if evidence.limits.sums else ("ps", "worker"))]
     if all(held):
         return " and ".join(held)
-    ours = [one for one in evidence.past(seconds=HOUR) if not one.manual and one.kind not in OF_LOSSES]
+    ours = [one for one in evidence.past(seconds=HOUR) if not (one.manual or one.arbiter) and one.kind not in OF_LOSSES]
     if len(ours) >= evidence.policy.changes_per_hour:
         return f"{len(ours)} changes were made within the hour"
     policy = evidence.policy
@@ -124,8 +125,9 @@ def flips(evidence: Evidence, role: str, most: int) -> str:
 
 def _moves(evidence: Evidence, role: str) -> list[Change]:
     return [
-        change for change in evidence.past(role=role) if change.kind in COUNTS and change.to_count != change.from_count
-    ]
+        change for change in evidence.past(role=role)
+        if change.kind in COUNTS and change.to_count != change.from_count and not change.arbiter
+    ]  # fmt: skip
 
 
 def _direction(change: Change) -> int:

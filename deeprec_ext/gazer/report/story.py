@@ -37,6 +37,7 @@ class Scaling:
     cut_short: bool = False  # by the end of the job
     workers_from: int = 0  # of a change of PS that changes the workers as well; the same twice: it does not
     workers_to: int = 0
+    requested_by: str = ""  # arbiter; empty: a user, the autoscaler
 
     @property
     def title(self) -> str:

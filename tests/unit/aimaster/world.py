@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.pods.backend import PodState
 from deeprec_ext.aimaster.rebuilding import rebuild_if_lost
 from deeprec_ext.aimaster.rpc.server import AIMaster
+from deeprec_ext.autoscaler.loop.exchange import Exchange
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.options import JobSpec, Settings
 from deeprec_ext.proto import PROTOCOL_MAJOR
@@ -329,10 +330,12 @@ class World:
         self.backend = FakeBackend(self)
         self.address = "127.0.0.1:0"
         self.master: AIMaster = None  # type: ignore[assignment]
+        self.exchange: Exchange | None = None  # with an arbiter
 
     async def start(self) -> None:
         await rebuild_if_lost(self.spec, self.backend, None, self.address)
         self.master = AIMaster(self.spec, self.backend, None, settle_seconds=self.settle_seconds)
+        self.master.exchange = self.exchange or self.master.exchange
         port = await self.master.start(self.address)
         self.address = f"127.0.0.1:{port}"
 

@@ -74,6 +74,24 @@ def test_a_learning_rate_that_is_not_the_script_s_has_a_line():
     assert "learning rate" not in text_of(render(scene(status())))
 
 
+def test_what_an_arbiter_allows_and_has_taken_is_told_with_its_reason():
+    told = "the arbiter allows 1 PS, 1 worker at present (a serving pod waits)"
+    assert told in text_of(render(scene(status(allowance=told)))).replace("\n", " ")
+    assert "arbiter" not in text_of(render(scene(status())))
+    one = pb2.ScalingStatus(
+        kind="scale-down", role="worker", from_count=3, to_count=1, outcome="committed", reason="a serving pod waits",
+        requested_by="arbiter",
+    )  # fmt: skip
+    assert describe_scaling(one) == "scale-down worker 3 → 1: committed, for the arbiter: a serving pod waits"
+    entry = {
+        "kind": "scale-down", "role": "worker", "from": 3, "to": 1, "outcome": "committed", "reason": "a serving pod waits",
+        "requested_by": "arbiter",
+    }  # fmt: skip
+    stream = io.StringIO()
+    print_body({"scaling": [entry]}, Console(file=stream, width=140, color_system=None))
+    assert "scale-down worker 3 → 1: committed: arbiter: a serving pod waits" in stream.getvalue()
+
+
 def test_a_job_without_ps_has_a_ring_and_neither_slots_nor_their_column():
     reply = in_step(waits=("worker-1", "silent for 2.0 s"), coming=("worker-2", "it starts"),
                     leaving=("worker-3", "it ends"), lost=("worker-2", "hung, 9.0 s ago; not back yet"))  # fmt: skip

@@ -33,7 +33,7 @@ def scalings(case: Case) -> Section:
             f"S{number}", offset(one.started - story.began) if one.started else "–", one.title, one.outcome or "unfinished",
             seconds(pauses[(len(pauses) - 1) // 2]) if pauses else "–", seconds(pauses[-1]) if pauses else "–",
             format_bytes(one.bytes_moved), format_bytes(one.bytes_resent), str(one.slots_moved), format_seconds(one.seconds),
-            one.reason or "–", one.pause_cause or "–",
+            ": ".join(filter(None, (one.requested_by, one.reason))) or "–", one.pause_cause or "–",
         ])  # fmt: skip
     hidden = {6, 7, 8} if story.in_step else set[int]()
     note = "Pause: the longest gap between two steps, minus a usual step; of the median trainer and of the slowest."

@@ -176,3 +176,13 @@ def test_notices_are_in_the_message_with_what_to_do():
     assert message(reply)["notices"] == [
         {"text": "nothing is on a PS", "remedy": "use a setter", "mended": False, "roles": ["chief-0"]}
     ]
+
+
+def test_what_an_arbiter_allows_is_there_with_its_reason_and_so_is_who_asked_for_a_scaling():
+    reply = status()
+    reply.allowance = "the arbiter allows 1 worker at present (a serving pod waits)"
+    assert [(one["roles"], one["text"], one["mended"]) for one in message(reply)["notices"]] == [
+        (["arbiter"], reply.allowance, True)
+    ]
+    taken = Scaling(1, "scale-down", "worker", asked_reason="a serving pod waits", requested_by="arbiter")
+    assert message(status(), running=taken)["scaling"]["asked"] == "arbiter: a serving pod waits"

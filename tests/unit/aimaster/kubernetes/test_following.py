@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from deeprec_ext.aimaster.kubernetes.naming import Naming
 from deeprec_ext.aimaster.kubernetes.reclaim import TAINTS, Reclaim
 from deeprec_ext.aimaster.kubernetes.reporting import LOST, Reporter, tell
 from deeprec_ext.aimaster.state.lock import Hold
+from deeprec_ext.arbiter.observed import Bid, Count, Worth
 from deeprec_ext.autoscaler.loop.observing import reclaimed_of
+from deeprec_ext.decoding import built
 from tests.unit.aimaster.kubernetes.fake_api import NAMESPACE, FakeApi
 from tests.unit.aimaster.world import World, world
 from tfjob.model.kinds import EVENTS, NODES, TFJOBS
@@ -322,6 +325,154 @@ def test_when_the_tfjob_goes_nothing_is_started_any_more(tmp_path: Path, how: st
             play(tmp_path, test)
     else:
         play(tmp_path, test)
+
+
+# -------------------------------------------------------------------------------------------------------------- arbiter
+
+WORTH, ALLOWANCE = "aimaster.deeprec.io/worth", "aimaster.deeprec.io/allowance"
+BID = Bid(1000.0, Count(2, 1), Count(2, 1), (Worth(2, 1, 400.0), Worth(1, 1, 300.0)), training=True)
+
+
+def allow(scene: Scene, workers: int | None) -> None:
+    """None: the annotation is taken away."""
+    values = {"runs": True, "ps": 2, "workers": workers, "since": 1.0, "why": "a serving pod waits"}
+    text = None if workers is None else json.dumps(values)
+    scene.api.change(TFJOBS, "ctr", {"metadata": {"annotations": {ALLOWANCE: text}}})
+
+
+async def heard(scene: Scene, allowances: AsyncIterator[str | None]) -> Any:
+    """The next one, once the TFJob was looked at."""
+    await scene.look()
+    text = await asyncio.wait_for(anext_of(allowances), 5)
+    return None if text is None else json.loads(text)["workers"]
+
+
+async def anext_of(allowances: AsyncIterator[str | None]) -> str | None:
+    return await allowances.__anext__()
+
+
+def test_a_bid_is_written_with_what_else_is_due_and_only_where_there_is_an_arbiter(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        now = [1000.0]
+        scene.it.master.job.clock.monotonic = lambda: now[0]  # type: ignore[method-assign]
+        await scene.written()
+        assert not scene.follower.is_read, "nobody has asked"
+        allow(scene, 1)
+        await scene.written()
+        patches = scene.api.count("patch", TFJOBS)
+        await scene.follower.publish(BID)
+        assert scene.follower.is_read and scene.api.count("patch", TFJOBS) == patches
+        now[0] += 5.0
+        scene.it.agent("worker-0").step += 1000
+        await scene.it.until(lambda: scene.it.master.job.members.step > 1000)
+        for _ in range(3):
+            await scene.written()
+        assert scene.api.count("patch", TFJOBS) == patches + 1, "one write for status and bid"
+        annotations = scene.tfjob["metadata"]["annotations"]
+        assert built(Bid, json.loads(annotations[WORTH])) == BID and " 1," in annotations[STATUS]
+
+    play(tmp_path, test)
+
+
+def test_a_bid_that_meets_a_conflict_is_written_when_the_newer_version_is_known(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        allow(scene, 1)
+        await scene.written()
+        await scene.follower.publish(BID)
+        allow(scene, 2)  # not seen yet
+        await scene.follower.write()
+        assert WORTH not in scene.tfjob["metadata"]["annotations"]
+        await scene.follower.publish(dataclasses.replace(BID, busy=True))
+        await scene.written()
+        assert json.loads(scene.tfjob["metadata"]["annotations"][WORTH])["busy"], "the newest"
+
+    play(tmp_path, test)
+
+
+def test_allowances_come_by_the_watch_and_their_end_as_well(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        allowances = scene.follower.allowances()
+        assert await heard(scene, allowances) is None, "there is none: what the store may have is not so any more"
+        for workers in (1, 0, None, 3):
+            allow(scene, workers)
+            assert await heard(scene, allowances) == workers
+        waiting = asyncio.ensure_future(anext_of(allowances))
+        scene.api.change(TFJOBS, "ctr", {"metadata": {"annotations": {"of": "somebody else"}}})
+        for workers in (2, 1):
+            await scene.look()
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            if workers == 2:
+                continue
+            allow(scene, 2)
+            allow(scene, 1)
+        await scene.look()
+        assert json.loads(await asyncio.wait_for(waiting, 5) or "{}")["workers"] == 1, "the newest of several"
+
+    play(tmp_path, test)
+
+
+def test_a_tfjob_is_scaled_in_for_its_annotation_and_replicas_say_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        it = World(tmp_path, workers=3)
+        scene: Scene
+
+        class Later:
+            """The follower needs the AIMaster's job, and the AIMaster its follower."""
+
+            is_read = property(lambda self: scene.follower.is_read)
+
+            async def publish(self, bid: Bid) -> None:
+                await scene.follower.publish(bid)
+
+            async def allowances(self) -> AsyncIterator[str | None]:
+                while not started.is_set():
+                    await started.wait()
+                async for text in scene.follower.allowances():
+                    yield text
+
+        started = asyncio.Event()
+        it.exchange = Later()
+        await it.start()
+        scene = Scene(it, "Chief")
+        try:
+            await it.training()
+            scene.edit(Worker=3)
+            await scene.written()
+            started.set()
+            allow(scene, 1)
+            await scene.look()
+            ended = await it.ended()
+            assert (ended.outcome, ended.to_count, ended.requested_by) == ("committed", 1, "arbiter")
+            assert ended.reason == "a serving pod waits"
+            await it.until(lambda: not it.master.scalings.under_way())
+            await scene.written()
+            assert scene.sizes() == ({"PS": 2, "Worker": 1},) * 2
+            scene.edit(Worker=4)
+            await scene.look()
+            await it.until(lambda: any(row[2] == "request_waits" for row in it.master.job.store.events(0, 1000)))
+            await scene.written()
+            assert scene.sizes() == ({"PS": 2, "Worker": 1},) * 2, "it waits"
+            allow(scene, 9)
+            await scene.look()
+            assert (await it.ended(2)).to_count == 4
+        finally:
+            await it.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize(("type_", "fields", "told"), [
+    ("allowance", {"ps": 1, "workers": 2, "reason": "why"}, ("Normal", "Allowance", "1 PS, 2 workers: why")),
+    ("allowance", {"reason": "the arbiter limits this job no more"},
+     ("Normal", "Allowance", "the arbiter limits this job no more")),
+    ("allowance_ignored", {"reason": "why"}, ("Warning", "AllowanceIgnored", "why")),
+    ("request_waits", {"asked": "4 workers", "reason": "why"}, ("Normal", "ScalingWaits", "4 workers: why")),
+])  # fmt: skip
+def test_what_the_arbiter_does_is_told_as_events(
+    type_: str, fields: dict[str, Any], told: tuple[str, str, str]
+) -> None:
+    assert tell(type_, "", fields) == told
 
 
 # --------------------------------------------------------------------------------------------------------------- events

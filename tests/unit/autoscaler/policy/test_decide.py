@@ -349,3 +349,16 @@ def test_where_no_error_is_known_one_process_is_tried_and_its_price_told():
     assert decision.action == "explore"
     assert (size.ps - 1) + (size.workers - 1) == 1
     assert decision.prediction.price_seconds > 0 and "it may cost" in decision.reason
+
+
+def test_what_the_arbiter_takes_and_gives_back_counts_as_no_change_of_mind() -> None:
+    size = Size(1, 3)
+    for arbiter in (True, False):
+        turns = changes(*(
+            fact(Change, 150.0 * n, "scale-up", "worker", 1, 3, "committed", arbiter=arbiter) if n % 2
+            else fact(Change, 150.0 * n, "scale-down", "worker", 3, 1, "committed", arbiter=arbiter) for n in range(20)
+        ))  # fmt: skip
+        known = tuple(windows(size, 1000.0, 3200.0, count=9))
+        evidence = Evidence(seen(size, time=3300.0, changes=turns, windows=known), POLICY)
+        assert bool(hysteresis.flips(evidence, "worker", POLICY.reversals_per_hour)) is not arbiter
+        assert ("within the hour" in hysteresis.any_change(evidence)) is not arbiter

@@ -227,6 +227,15 @@ def test_of_very_many_scalings_the_newest_are_marked_and_it_is_said():
     assert isinstance(told := running.throughput(found).blocks[-1], Text) and "10 earlier ones" in told.text
 
 
+def test_who_has_asked_for_a_scaling_stands_with_its_reason() -> None:
+    taken = parts.Scaling(
+        "scale-down", "worker", BEGAN + 60, 1.0, "committed", "a serving pod waits", 3, 1, requested_by="arbiter"
+    )
+    told = dataclasses.replace(eventful(), scalings=(taken,))
+    assert "| arbiter: a serving pod waits |" in report.to_markdown(told)
+    assert '"requested_by": "arbiter"' in report.to_json(told)
+
+
 def test_a_decision_has_the_number_that_it_has_everywhere() -> None:
     some = parts.Decision(BEGAN, "start", "first", number=0), parts.Decision(BEGAN + 60, "scale", "then", number=5)
     told = dataclasses.replace(eventful(), decisions=some)
