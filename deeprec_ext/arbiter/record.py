@@ -43,11 +43,13 @@ class Record:
     def __init__(self, path: Path, rules: Rules = Rules()) -> None:  # noqa: B008  (frozen)
         self.path, self._rules = path, rules
         self._known: dict[Job, int] = {}  # jobs of the line before, not silent → their places
+        self._names: frozenset[str] = frozenset()  # of the line before
         self._began = self._failing = False
 
     def add(self, cluster: Cluster, decision: Decision) -> bool:
-        """Whether it was written: something was changed, and there was room."""
-        if not decision.changed:
+        """Whether it was written: something was changed, or a job is gone, and there was room."""
+        names = frozenset(job.name for job in cluster.jobs)
+        if not decision.changed and names >= self._names:
             return False
         try:
             if not self._began:
@@ -66,7 +68,7 @@ class Record:
                 log.error("%s cannot be written: %s; the arbiter goes on without its record", self.path, error)
             self._failing, self._known = True, {}
             return False
-        self._failing = False
+        self._failing, self._names = False, names
         self._known = {_heard(job): place for place, job in enumerate(cluster.jobs)}
         return True
 
@@ -137,6 +139,16 @@ def replay(path: Path, rules: Rules | None = None) -> Iterator[Replayed]:
     Args:
         rules: instead of those recorded with each.
 
+    Raises UsageError as `recorded` does.
+    """
+    for cluster, of_then, decision in recorded(path):
+        used = rules if rules is not None else of_then
+        yield Replayed(cluster, used, decision, decide(cluster, used))
+
+
+def recorded(path: Path) -> Iterator[tuple[Cluster, Rules, Decision]]:
+    """The decisions of a record, oldest first, as they were made.
+
     Raises UsageError: there is no record, it has another version, or is damaged (not only torn at its end).
     """
     if not path.exists() and not former(path).exists():
@@ -146,12 +158,11 @@ def replay(path: Path, rules: Rules | None = None) -> Iterator[Replayed]:
         for number, line in _lines(each):
             where = f"{each}, line {number}"
             try:
-                cluster, of_then, recorded = _read(line, before)
+                found = _read(line, before)
             except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
                 raise UsageError(f"{where}: is damaged ({error!r:.200})") from None
-            before = cluster.jobs
-            used = rules if rules is not None else of_then
-            yield Replayed(cluster, used, recorded, decide(cluster, used))
+            before = found[0].jobs
+            yield found
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -11,6 +11,9 @@ from deeprec_ext.gazer.report.findings.finding import Finding
 PS, TRAINER, SCALING, FAILURE, DECISION, GREY = "ps", "trainer", "scaling", "failure", "decision", "grey"
 """Kinds of things, each with one colour everywhere."""
 
+LAYERS = ("c0", "c1", "c2", "c3", "c4", "c5")
+"""Things of one kind, in turn."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -126,6 +129,28 @@ class Strips:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """Of a stack: how much at each of its times. `kind`: one of LAYERS, or GREY."""
+
+    name: str
+    kind: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What several have of one thing, one upon the other: each value from its time to the next one, the last one to `end`."""
+
+    title: str
+    times: Sequence[float]  # Unix seconds, ascending
+    layers: Sequence[Layer]
+    end: float
+    top: float  # what there is for all
+    shown: Callable[[float], str]
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Legend:
     """What the labels of marks mean."""
 
@@ -156,7 +181,7 @@ class Links:
     items: Sequence[Link]
 
 
-Block = Union[Text, Facts, Table, Chart, Strips, Legend, Cards, Quote, Bullets, Links]
+Block = Union[Text, Facts, Table, Chart, Strips, Stack, Legend, Cards, Quote, Bullets, Links]
 
 
 @dataclass(frozen=True)

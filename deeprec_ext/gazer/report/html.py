@@ -65,6 +65,8 @@ def _block(block: doc.Block) -> Html:
         return svg.chart(block)
     if isinstance(block, doc.Strips):
         return svg.strips(block)
+    if isinstance(block, doc.Stack):
+        return svg.stack(block)
     if isinstance(block, doc.Legend):
         return _legend(block)
     if isinstance(block, doc.Cards):

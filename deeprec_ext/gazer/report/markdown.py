@@ -59,6 +59,8 @@ def _block(block: doc.Block) -> str:
         rows = [f"- {plain(strip.name)} `{line(strip.curve, block.start, block.end, block.top)}` {plain(strip.text)}"
                 for strip in block.strips]  # fmt: skip
         return "\n".join([f"{plain(block.title)}, full height {plain(block.shown(block.top))}", "", *rows])
+    if isinstance(block, doc.Stack):
+        return "\n".join([f"{plain(block.title)}, of {plain(block.shown(block.top))}", "", *_layers(block)])
     if isinstance(block, doc.Legend):
         return "\n".join(
             f"- {mark.label} at {offset(mark.start - block.began)}: {plain(mark.text)}" for mark in block.marks
@@ -95,6 +97,12 @@ def _cell(cell: doc.Cell) -> str:
     if isinstance(cell, str):
         return plain(cell)
     return plain(cell.text) if isinstance(cell, (doc.Bar, doc.Link)) else ""
+
+
+def _layers(stack: doc.Stack) -> list[str]:
+    start = stack.times[0] if stack.times else stack.end
+    curves = [(layer.name, [list(zip(stack.times, layer.values))]) for layer in stack.layers]
+    return [f"- {plain(name)} `{line(points, start, stack.end, stack.top)}`" for name, points in curves]
 
 
 def _curve(name: str, points: doc.Points, chart: doc.Chart) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from deeprec_ext.gazer.report.document import Bar, Chart, Mark, Points, Spark, Strip, Strips
+from deeprec_ext.gazer.report.document import Bar, Chart, Mark, Points, Spark, Stack, Strip, Strips
 from deeprec_ext.gazer.report.escape import Html, element, join
 from deeprec_ext.gazer.report.words import offset
 
@@ -65,6 +65,45 @@ def _strip(strip: Strip, one: Strips) -> Html:
     )  # fmt: skip
     words = element("div", element("b", strip.name), element("span", strip.text), class_="words")
     return element("div", words, element("div", shape, class_="area"), class_="strip")
+
+
+def stack(one: Stack) -> Html:
+    """A figure with areas, one upon the other, and a legend."""
+    start, top = one.times[0] if one.times else one.end, one.top or 1.0
+    ticks = [0.0, top / 4, top / 2, 3 * top / 4, top]
+    grid = [element("line", class_="grid", x1=0, x2=WIDTH, y1=_y(tick, top), y2=_y(tick, top)) for tick in ticks]
+    edges = [round((time - start) / max(1e-9, one.end - start) * WIDTH, 1) for time in (*one.times, one.end)]
+    below, areas, names = [0.0] * len(one.times), [], []
+    for layer in one.layers:
+        above = [low + value for low, value in zip(below, layer.values)]
+        forth = _steps(edges, [_y(value, top) for value in above])
+        back = reversed(_steps(edges, [_y(value, top) for value in below]))
+        areas.append(
+            element("path", class_=f"fill {layer.kind}", d="M" + "L".join([*forth, *back]) + "Z" if forth else "")
+        )
+        names.append(element("span", _key(layer.kind), layer.name, class_="name"))
+        below = above
+    left = element(
+        "div",
+        *(element("span", one.shown(tick), style=f"bottom:{100 * tick / top:.1f}%") for tick in ticks),
+        class_="y",
+    )
+    area = element("div", left, _svg(join([*grid, *areas]), one.title), class_="area")
+    note = [element("p", one.note, class_="note")] if one.note else []
+    return element(
+        "figure",
+        element("figcaption", element("b", one.title), *names),
+        area,
+        times(start, one.end),
+        *note,
+        class_="chart",
+    )
+
+
+def _steps(edges: Sequence[float], heights: Sequence[float]) -> list[str]:
+    """Corners of a line that is level from edge to edge."""
+    pairs = zip(edges, edges[1:], heights)
+    return [corner for left, right, height in pairs for corner in (f"{left:g} {height:g}", f"{right:g} {height:g}")]
 
 
 def bar(one: Bar) -> Html:
