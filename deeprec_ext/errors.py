@@ -4,9 +4,14 @@
 class DeepRecError(Exception):
     """Base of every error raised on purpose by this package."""
 
+    exit_code = 1
+    """Of the command line."""
+
 
 class UsageError(DeepRecError):
-    """The caller asked for something that cannot be; the command line exits with 2."""
+    """The caller asked for something that cannot be."""
+
+    exit_code = 2
 
 
 class RefusedError(UsageError):
@@ -26,7 +31,13 @@ class UnreachableError(DeepRecError):
 
 
 class JobFailedError(DeepRecError):
-    """The job itself failed; the command line exits with 1."""
+    """The job itself failed."""
+
+
+class NoRoomError(DeepRecError):
+    """A job has waited for room in its pool as long as it may: later it may have some (EX_TEMPFAIL of sysexits.h)."""
+
+    exit_code = 75
 
 
 LINE_MAX = 300

@@ -116,6 +116,11 @@ class RunDirectory:
             raise self.taken() from None
         return file
 
+    def unlock(self) -> None:
+        """Of a run that never began: the lock's file goes, too, while it is held."""
+        with contextlib.suppress(OSError):
+            self._lock.unlink()
+
     def taken(self) -> UsageError:
         return UsageError(f"{self.path}: a job is running in it; wait for its end, or choose another --workdir")
 

@@ -1,4 +1,5 @@
-"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage, 130 Ctrl-C. An error is one line on stderr: what to do.
+"""Entry point. Exit codes: 0 done, 1 the job failed, 2 bad usage, 75 no room in its pool within --max-wait, 130 Ctrl-C. An
+error is one line on stderr: what to do.
 
 With --json there is an object with this line as its `error` on stdout as well.
 """
@@ -22,9 +23,9 @@ from deeprec_ext.printable import LineFormatter, SafeStream, behind, printable
 
 COMMANDS = (
     "run", "status", "scale", "plan", "decisions", "simulate", "report", "logs", "graph", "backup", "doctor", "aimaster",
-    "operator", "submit", "jobs", "history", "estimate", "train", "evaluate", "predict",
+    "operator", "submit", "jobs", "history", "estimate", "train", "evaluate", "predict", "queue",
 )  # fmt: skip
-KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph", "jobs")
+KUBECTL = ("submit", "status", "scale", "plan", "decisions", "report", "logs", "graph", "jobs", "queue")
 """Commands of `kubectl deeprec`: those about TFJobs."""
 
 NOT_LOOKED_AT = (errno.EACCES, errno.ENAMETOOLONG)
@@ -107,10 +108,8 @@ def _run(parsed: Callable[[], argparse.Namespace], words: Sequence[str] | None) 
 def _outcome(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.run(arguments))
-    except UsageError as error:
-        return _fail(error, 2, arguments)
     except DeepRecError as error:
-        return _fail(error, 1, arguments)
+        return _fail(error, error.exit_code, arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `deeprec-ext logs | head`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -16,6 +17,7 @@ from deeprec_ext.aimaster.core.extras import require
 from deeprec_ext.autoscaler.history.start import describe
 from deeprec_ext.autoscaler.policy.limits import contradiction
 from deeprec_ext.bounds import whole
+from deeprec_ext.cli import pooled
 from deeprec_ext.cli.checks import without_estimator
 from deeprec_ext.cli.display import make_display
 from deeprec_ext.cli.ending import print_result
@@ -27,12 +29,20 @@ from deeprec_ext.launch.interrupts import Interrupts, leave_gone_terminal
 from deeprec_ext.launch.job import Display, Job, Result
 from deeprec_ext.launch.limits import Limits, growth, resolve_limits
 from deeprec_ext.launch.plan import RunPlan, backup_settings, check_autoscale, describe_plan, new_job_name
+from deeprec_ext.launch.pool.membership import Membership
 from deeprec_ext.launch.ports import check_free
 from deeprec_ext.launch.records.history import bounds_of, estimate, history_place, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests, parse_ceilings, parse_requests
 from deeprec_ext.launch.roles.isolation import MODES, NO_PORT, open_network
 from deeprec_ext.launch.roles.registry import LOCAL, RUNNERS
-from deeprec_ext.launch.workdir import check_directory, default_directory, make_directory, try_directory, writable
+from deeprec_ext.launch.workdir import (
+    Unused,
+    check_directory,
+    default_directory,
+    make_directory,
+    try_directory,
+    writable,
+)
 from deeprec_ext.layout import choose, facts_of_command, job_label, layout_called, script_name
 from deeprec_ext.options import OTHERS, Settings, all_rows, check_rate, flags_said, rows, split_setting, values_given
 from deeprec_ext.rundir import RunDirectory, files_private
@@ -91,6 +101,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--dashboard", type=whole("count"), metavar="PORT",
         help="serve the dashboard, and metrics for Prometheus, at this port of this machine; 0: any free one",
     )  # fmt: skip
+    pooled.add_flags(parser)
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="see docs/settings.md")
     parser.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
     parser.add_argument("--json", action="store_true", help="print the summary (or the dry run) as JSON on stdout")
@@ -146,6 +157,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     if arguments.isolate == "on" and arguments.port is not None:
         raise UsageError(NO_PORT.format(arguments.port))
     check_backend(arguments.backend, arguments.backend_arg, arguments.isolate)
+    pool = pooled.asked(arguments)
     port = check_free(arguments.port, "--port") if arguments.port is not None else 0
     dashboard = check_dashboard(arguments.dashboard) if arguments.dashboard is not None else None
     path = arguments.workdir if arguments.workdir is not None else default_directory(label)
@@ -154,7 +166,7 @@ def make_plan(arguments: argparse.Namespace) -> RunPlan:
     return RunPlan(
         job, layout.command, limits, directory, events, settings, requests, ceilings, arguments.resume, port,
         dashboard_port=dashboard, isolate=arguments.isolate, script=script, history=history, start=start, grown=grown,
-        layout=layout, backend=arguments.backend, backend_arguments=tuple(arguments.backend_arg),
+        layout=layout, backend=arguments.backend, backend_arguments=tuple(arguments.backend_arg), pool=pool,
     )  # fmt: skip
 
 
@@ -235,27 +247,39 @@ def run(arguments: argparse.Namespace) -> int:
         print_dry_run(plan, arguments.json)
         return 0
     with Interrupts() as interrupts, files_private() as umask:
-        make_directory(plan.directory.path)
-        return _run_in_directory(dataclasses.replace(plan, umask=umask), arguments, interrupts)
+        made = make_directory(plan.directory.path)
+        return _run_in_directory(dataclasses.replace(plan, umask=umask), arguments, interrupts, made)
 
 
 def try_start(plan: RunPlan) -> None:
     """What the start itself would find, as far as it can be taken back. Raises UsageError."""
     try_directory(plan.directory)
+    if plan.pool is not None:
+        pooled.described(plan, plan.pool)
     if plan.isolate == "on":
         _, namespace = open_network(plan.isolate, plan.aimaster_port)
         if namespace is not None:
             namespace.close()
 
 
-def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace, interrupts: Interrupts) -> int:
+def _run_in_directory(
+    plan: RunPlan, arguments: argparse.Namespace, interrupts: Interrupts, made: Sequence[Path]
+) -> int:
+    """`made`: what was not there before, and need not stay if nothing is started."""
     with writable(plan.directory):
         lock = plan.directory.lock()
-        plan.directory.make()
-    with lock:
-        display = make_display(plan, quiet=arguments.quiet, json_on_stdout=arguments.json)
+    with lock, contextlib.ExitStack() as stack:
+        unused = stack.enter_context(contextlib.closing(Unused(plan.directory, made)))
+        member = stack.enter_context(pooled.membership(plan))
+        started = pooled.with_room(plan, member, arguments, interrupts)
+        if started is None:
+            return INTERRUPTED
+        unused.used()
+        with writable(plan.directory):
+            plan.directory.make()
+        display = make_display(started, quiet=arguments.quiet, json_on_stdout=arguments.json)
         try:
-            result = asyncio.run(_run(plan, display, interrupts))
+            result = asyncio.run(_run(started, display, interrupts, member))
         finally:
             display.close()
     leave_gone_terminal()
@@ -267,8 +291,8 @@ def _run_in_directory(plan: RunPlan, arguments: argparse.Namespace, interrupts: 
     return exit_code(result)
 
 
-async def _run(plan: RunPlan, display: Display, interrupts: Interrupts) -> Result:
-    return await Job(plan, display, interrupts).run()
+async def _run(plan: RunPlan, display: Display, interrupts: Interrupts, member: Membership | None) -> Result:
+    return await Job(plan, display, interrupts, member).run()
 
 
 def exit_code(result: Result) -> int:
@@ -298,5 +322,7 @@ def print_dry_run(plan: RunPlan, as_json: bool) -> None:
         print(f"first size: {describe(plan.start)}")
     if plan.requests:
         print(f"each PS: {plan.requests.ps}; " * bool(limits.slots) + f"each worker: {plan.requests.worker}")
+    if plan.pool is not None:
+        print(pooled.described(plan, plan.pool))
     for event in described["events"]:
         print(f"event: {event}")

@@ -15,7 +15,10 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.options import all_rows, written
 
 PREFIX = "aimaster.deeprec.io/"
-_NOT_THERE = ("events", "workdir", "resume", "history", "history_certs", "port", "dashboard", "setting", "backend_arg")
+_NOT_THERE = (
+    "events", "workdir", "resume", "history", "history_certs", "port", "dashboard", "setting", "backend_arg", "pool",
+    "pool_cores", "priority", "weight", "max_wait",
+)  # fmt: skip
 """Flags of `run` that are of this machine."""
 
 

@@ -28,6 +28,7 @@ from deeprec_ext.launch.interrupts import NAMES, Interrupts
 from deeprec_ext.launch.observer import POLL_SECONDS, Observer
 from deeprec_ext.launch.openness import opening
 from deeprec_ext.launch.plan import RunPlan, aimaster_command, role_command, start_values
+from deeprec_ext.launch.pool.membership import Membership
 from deeprec_ext.launch.ports import HOST, free_port
 from deeprec_ext.launch.records.eventlog import EventTail
 from deeprec_ext.launch.records.history import NOTHING_TO_TEACH, remember
@@ -104,7 +105,11 @@ class Result:
 class Job:
     """Call `run` once, on the main thread (children die with the thread that started them). Raises UsageError."""
 
-    def __init__(self, plan: RunPlan, display: Display, interrupts: Interrupts) -> None:
+    def __init__(
+        self, plan: RunPlan, display: Display, interrupts: Interrupts, member: Membership | None = None
+    ) -> None:
+        """`member`: of its pool, where it has joined one."""
+        self._member = member
         self._interrupts = interrupts
         self._plan = plan
         self._display = display
@@ -184,6 +189,8 @@ class Job:
                     task.add_done_callback(self._notice_bug)
                 outcome = await self._ending.wait()
                 outcome = await self._end(outcome, client, scripted)
+                if self._member is not None:
+                    self._member.leave()
                 self._refresh(script)
                 return await self._summarise(outcome, script)
         finally:
@@ -314,8 +321,15 @@ class Job:
 
     def _refresh(self, script: Script) -> None:
         self._read_events()
+        self._tell_pool()
         self._tell_unwritten()
         self._display.update(self._scene(script))
+
+    def _tell_pool(self) -> None:
+        """Which processes there are. Before the chief there are those that were promised room."""
+        if self._member is not None and (chief := self._pods.get(CHIEF)) is not None and chief.starts:
+            there = [(pod.role, pod.resources) for pod in self._pods.all() if pod.process is not None or pod.restarting]
+            self._member.tell(there, self._observer.silent_seconds)
 
     def _scene(self, script: Script) -> Scene:
         return Scene(

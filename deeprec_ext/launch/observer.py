@@ -46,6 +46,11 @@ class Observer:
         self.served = False
         self.on_status: list[Callable[[pb2.StatusReply], None]] = []
 
+    @property
+    def silent_seconds(self) -> float:
+        """Since the AIMaster has answered, or since it was first asked."""
+        return time.monotonic() - self._heard_at
+
     async def ask(self, timeout_seconds: float = ASK_SECONDS) -> pb2.StatusReply | None:
         """A fresh status, None if there is no answer in time."""
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deeprec_ext import env
+from deeprec_ext.arbiter.observed import Count
 from deeprec_ext.autoscaler.history.start import Start
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.client import Service
@@ -17,6 +18,8 @@ from deeprec_ext.history.places import Place
 from deeprec_ext.launch.environment import aimaster_environment, role_environment
 from deeprec_ext.launch.events import ScriptedEvent
 from deeprec_ext.launch.limits import Limits
+from deeprec_ext.launch.pool.entry import Asked
+from deeprec_ext.launch.pool.places import PoolDirectory
 from deeprec_ext.launch.records.history import bounds_of, size_of
 from deeprec_ext.launch.resources import Ceilings, Requests
 from deeprec_ext.launch.roles.runner import Command
@@ -51,6 +54,8 @@ class RunPlan:
     history: Place | None = None
     start: Start | None = None  # how the first size was estimated; None: it was given
     grown: tuple[str, ...] = ()  # limits above their defaults that no flag has asked for, a line each
+    pool: Asked | None = None  # with whose jobs it shares the machine; None: with nobody it knows of
+    allowed: Count | None = None  # by the pool, to start with; None: what was asked for
     layout: Choice = field(default_factory=lambda: Choice(CHIEF, "nothing else was said"))
     aimaster_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.aimaster")
     ps_program: tuple[str, ...] = (sys.executable, "-m", "deeprec_ext.elastic.serve")
@@ -59,6 +64,12 @@ class RunPlan:
     def values(self) -> Settings:
         """The settings as an object."""
         return Settings(**values_given(self.settings))
+
+    @property
+    def first(self) -> Count:
+        """The size with which it starts."""
+        size, allowed = Count(self.limits.ps, self.limits.workers), self.allowed
+        return size if allowed is None else Count(min(size.ps, allowed.ps), min(size.workers, allowed.workers))
 
     def roles(self) -> list[str]:
         """Names of what runs at first."""
@@ -104,10 +115,19 @@ def aimaster_command(
         "slots": limits.slots, "evaluator": limits.evaluator,
     }  # fmt: skip
     text = specification(
-        plan.settings, **{row.name: sizes[row.name] for row in rows(Sizes)}, name=plan.job, elsewhere=elsewhere,
+        (*plan.settings, *pool_settings(plan)), **{row.name: sizes[row.name] for row in rows(Sizes)}, name=plan.job,
+        elsewhere=elsewhere,
         start=plan.start.reason if plan.start is not None else "", script=plan.script,
     )  # fmt: skip
     return Command(tuple(words), {**aimaster_environment(), env.PREFIX + env.SPECIFICATION: text})
+
+
+def pool_settings(plan: RunPlan) -> list[tuple[str, str]]:
+    """Where the AIMaster says what sizes are worth to the job, and reads what it may have."""
+    if plan.pool is None:
+        return []
+    pool, job = PoolDirectory.of(plan.pool.name), str(plan.directory.path)
+    return [("bid_file", str(pool.bid(job))), ("allowance_file", str(pool.allowance(job)))]
 
 
 def _history_flags(place: Place | None) -> list[str]:
@@ -124,7 +144,7 @@ def role_command(
     ours = env.process_environment(
         aimaster=aimaster, job=plan.job, role=role, index=index, slots=plan.limits.slots,
         certificates=str(plan.directory.certificates), workdir=str(plan.directory.path), evaluator=plan.limits.evaluator,
-        layout=plan.layout.layout, workers=0 if plan.limits.slots else plan.limits.workers,
+        layout=plan.layout.layout, workers=0 if plan.limits.slots else plan.first.workers,
     )  # fmt: skip
     return Command(
         plan.ps_program if role == "ps" else plan.command,
@@ -156,6 +176,7 @@ def describe_plan(plan: RunPlan) -> dict[str, Any]:
         "isolate": plan.isolate,
         "backend": plan.backend,
         "backend_arguments": list(plan.backend_arguments),
+        "pool": dataclasses.asdict(plan.pool) if plan.pool is not None else None,
     }
 
 

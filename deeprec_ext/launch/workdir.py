@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from deeprec_ext.aimaster.store.storefile import kept_copy
@@ -89,7 +89,23 @@ def try_file(path: Path, option: str) -> None:
         _remove(made)
 
 
-def _remove(made: list[Path]) -> None:
+class Unused:
+    """A run directory in which nothing was started yet. At its `close` what was made for it goes, unless somebody has put
+    something into it meanwhile; not once it is `used`."""
+
+    def __init__(self, directory: RunDirectory, made: Sequence[Path]) -> None:
+        self._directory, self._made = directory, made
+
+    def used(self) -> None:
+        self._made = ()
+
+    def close(self) -> None:
+        if self._directory.path in self._made:
+            self._directory.unlock()
+            _remove(self._made)
+
+
+def _remove(made: Sequence[Path]) -> None:
     for one in reversed(made):
         with contextlib.suppress(OSError):  # somebody has put something into it meanwhile
             one.rmdir()

@@ -10,12 +10,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from deeprec_ext.cli.main import main
+from deeprec_ext.launch.pool.membership import Membership
+from deeprec_ext.launch.pool.places import PoolDirectory
 from tests.docs.reading import ROOT, CommandLine, blocks, command_lines
+from tests.unit.launch.test_pool import an_entry
 
 OURS = [line for line in command_lines() if line.words[0] == "deeprec-ext"]
 STARTS = [line for line in OURS if line.words[1] == "run"]
@@ -27,6 +31,7 @@ ALONE = [
 HISTORY = [line for line in OURS if line.words[1] in ("jobs", "history") and "-n" not in line.words]
 SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
 ESTIMATED = [line for line in OURS if line.words[1] == "estimate"]
+QUEUES = [line for line in OURS if line.words[1] == "queue" and "-n" not in line.words]
 DEFINED = [line for line in OURS if line.words[1] in ("train", "evaluate", "predict")]
 
 TRAINS = """
@@ -62,7 +67,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_run_somewhere():
-    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED, *DEFINED]
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED, *DEFINED, *QUEUES]
     assert {str(line) for line in OURS} == {str(line) for line in known}
 
 
@@ -101,6 +106,22 @@ def test_a_history_of_one_s_own(here: Path, monkeypatch: pytest.MonkeyPatch, cap
             assert main(list(words)) == 0, words
     assert "no job has ended yet" in capsys.readouterr().out
     assert {path.name for path in (here / "ads-certs").iterdir()} == {"ca.pem", "aimaster.pem", "aimaster-key.pem"}
+
+
+def test_a_pool_is_shown(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def sleep(seconds: float) -> None:
+        raise KeyboardInterrupt  # who watches ends it
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(here))
+    monkeypatch.setattr(time, "sleep", sleep)
+    member = Membership(PoolDirectory.of("ads"), an_entry("/runs/first", now=time.time()))
+    member.join(5.0)
+    member.turn()
+    assert QUEUES
+    for words in dict.fromkeys(line.words[1:] for line in QUEUES):
+        assert main(list(words)) == (130 if "--watch" in words else 0), words
+        assert "pool ads: 5 of 5 cores in use, 1 job" in (told := capsys.readouterr().out) or "written: " in told, words
+    member.leave()
 
 
 @pytest.mark.slow

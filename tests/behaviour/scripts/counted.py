@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=0.01, help="that a batch takes")
+    parser.add_argument("--hurry", type=Path, help="it takes no time once this file is there")
     arguments = parser.parse_args()
     model = Counts(arguments.records)
     place = Path(env.workdir() or ".") / "sums"
@@ -38,7 +39,7 @@ def main() -> None:
     name = f"{env.role()}-{env.index()}"
 
     def gradients(batch):
-        time.sleep(arguments.seconds)
+        time.sleep(0.0 if arguments.hurry is not None and arguments.hurry.exists() else arguments.seconds)
         given = np.zeros(arguments.records)
         given[batch] = 1 / len(batch)  # the mean by weight makes a count of it again
         return [given]
