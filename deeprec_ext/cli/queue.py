@@ -137,14 +137,15 @@ def _show(chosen: Sequence[PoolDirectory], as_json: bool, one_line: bool = False
         values = {"pools": [as_values(one) for one in views]}
         print(json.dumps(values, indent=None if one_line else 2), flush=True)
         return
-    from deeprec_ext.arbiter.telling import table
+    from deeprec_ext.arbiter.telling import summary, table
 
     if not views:
         print("no job runs in a pool of this machine: `deeprec-ext run --pool NAME …` starts one")
     for one in views:
         print(headline(one))
         if one.cluster.jobs:
-            print(printable_lines(table(one.cluster, one.decision)), flush=True)
+            lines = table(one.cluster, one.decision).splitlines()[len(summary(one.cluster, one.decision)) :]
+            print(printable_lines("\n".join(lines)), flush=True)
 
 
 def as_values(one: View) -> dict[str, Any]:

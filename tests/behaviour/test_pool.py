@@ -29,21 +29,19 @@ def cores(pool: PoolDirectory) -> dict[str, int]:
     return {Path(one.job).name: one.chief + one.ps + one.workers for one in look(pool, time.time()).entries}
 
 
-def gives_way(pool: PoolDirectory, low: RealJob, high: RealJob) -> float:
-    """The low one has all four cores until the high one gets two of them, and has four again after its end. Seconds that the
-    high one waited."""
+def gives_way(pool: PoolDirectory, low: RealJob, high: RealJob) -> None:
+    """The low one has all four cores until the high one gets two of them, and has four again after its end."""
     began, most = time.monotonic(), 0
     while cores(pool).get("run1", 0) == 0:
         most = max(most, sum(cores(pool).values()))
         high.until(lambda: True, "its launcher")  # fails if that has ended
         assert time.monotonic() - began < LONG, high.output
         time.sleep(0.02)
-    waited = time.monotonic() - began
     assert cores(pool) == {"run0": 2, "run1": 2} and most == 4
     assert high.end() == 0, high.tails()
     low.until(lambda: cores(pool) == {"run0": 4}, "what it gave")
-    low.until(lambda: look(pool, time.time()).bids, "a bid")
-    return waited
+    low.until(lambda: len(low.events("scaling_ended")) == 2, "the end of the change")
+    assert look(pool, time.time()).bids
 
 
 def check_scalings(low: RealJob, sizes: list[int]) -> None:
@@ -69,7 +67,7 @@ def test_a_job_gives_way_to_another_and_takes_back_what_it_gave(begin, pool, tmp
     check_scalings(low, [1, 3])
     for job, records in ((low, 80_000), (high, 2400)):
         in_step.check(job, every=False)
-        assert all((one == 1).all() for one in in_step.counts(job))
+        assert (in_step.counts(job)[0] == 1).all(), "the chief's; who comes after the last record has none"
         data = job.summary()["data"]
         assert data["trained"] == records and data["repeated"] == data["lost"] == 0, data
     assert look(pool, time.time()).entries == ()
