@@ -72,7 +72,7 @@ class Allowance:
     runs: bool
     ps: int
     workers: int
-    since: float  # when it became this
+    since: float  # when it became this; of a job that has waited since it is there: its arrival
     why: str  # one sentence with its figures, for people
 
 
@@ -102,7 +102,7 @@ class Job:
     least: Count
     most: Count
     pods: Pods
-    placed: tuple[Placed, ...]
+    placed: tuple[Placed, ...]  # of each role in the order of their indices: the last one is taken to leave first
     queue: str  # whose quota counts for it; empty: none
     arrived: float  # since when it is there (or has waited, after it was stopped)
     started: bool  # its chief has run
