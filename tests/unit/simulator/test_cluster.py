@@ -139,6 +139,7 @@ def test_who_loses_a_pod_goes_back_to_the_checkpoint_or_loses_seconds(ps):
 
 def dies(cluster, role):
     """A pod of this role dies."""
+
     def strike(event):
         one = cluster.jobs["a"]
         cluster.lose(next(pod for pod in one.pods if pod.role == role and not pod.leaving))
