@@ -50,7 +50,7 @@ def install() -> None:
 def _uncaught(show: Callable[..., None], kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """What has ended the script; not a bare name, where we are the reason."""
     if isinstance(error, KeyError) and error.args == ("TF_CONFIG",):
-        places = [one for one in traceback.extract_tb(trace) if one.filename != os.__file__]
+        places = [one for one in traceback.extract_tb(trace) if one.filename not in (os.__file__, "<frozen os>")]
         give_up((f"{Path(places[-1].filename).name}, line {places[-1].lineno}: " if places else "") + NO_TF_CONFIG)
     show(kind, error, trace)
 

@@ -25,7 +25,7 @@ HERE = threading.local()
 
 
 class Ledger:
-    """One for all members; `a` has more than half of the leases, but for those that are given back."""
+    """One for all members; `a` has more than half of the leases."""
 
     def __init__(self, declaration: Any, members: int) -> None:
         self._ledger, self._lock, self._given = LocalLedger(declaration), threading.Lock(), dict[str, int]()
@@ -36,8 +36,6 @@ class Ledger:
     def answer(self, name: str, feeder: Feeder, request: Any) -> None:
         with self._lock:
             room = (self._first if name == "a" else self._others) - self._given.get(name, 0)
-            if self._ledger._again or request.returned:
-                room = max(room, 1)
             request.want = min(room, request.want)
             reply = self._ledger.answer(request)
             self._given[name] = self._given.get(name, 0) + len(reply.leases)
@@ -63,9 +61,7 @@ class Fit:
         self.model = np.zeros(sum(one.records for one in made.declaration.files))
         self.sizes: dict[int, float] = {}  # of steps that change something
         self.models: dict[int, bytes] = {}
-        self.gave: list[int] = []
         self.summed: Summed | None = None
-        self.leaves_after = -1
         self.error: BaseException | None = None
         self.feeder = Feeder(made.declaration, made.reader, made.batch_size, 60.0)
         self.feeder.registered(1)
@@ -120,10 +116,7 @@ class Fit:
             while self.epochs.ready():
                 batch = next(self.epochs)
                 with self.epochs.step():
-                    self.gave.append(len(batch))
                     self.summed = self._sum(np.bincount(batch, minlength=self.model.size), len(batch))
-                if len(self.gave) == self.leaves_after:
-                    self.home.leaving.set()
         except BaseException as error:  # the test says which
             self.error = error
         finally:
@@ -133,23 +126,17 @@ class Fit:
             self.feeder.close()
 
 
-def fitted(monkeypatch: Any, records: int, batch: int, names: str, leaves: dict[str, int] | None = None) -> list[Fit]:
-    """An epoch, by so many members; those who leave do so after so many of their steps."""
+def fitted(monkeypatch: Any, records: int, batch: int, names: str) -> list[Fit]:
+    """An epoch, by so many members."""
     monkeypatch.setattr(voting, "place", lambda: HERE.of.place())
     coordinator = Coordinator()
     made = plan(records, batch, 1, True, 1, "lines", 30, None, "train", False, {})
     ledger = Ledger(made.declaration, len(names))
     members = [Fit(coordinator, ledger, made, name) for name in names]
-    for one in members:
-        one.leaves_after = (leaves or {}).get(one.name, -1)
     coordinator.announce({one.name: one.listener.port for one in members})
     started = threading.Barrier(len(members))
     threads = [call(one.run, started) for one in members]
     try:
-        for name in leaves or {}:
-            threads[names.index(name)].join(DEADLINE)
-            stay = [one for one in members if one.name not in leaves]
-            coordinator.announce({one.name: one.listener.port for one in stay})
         for thread in threads:
             thread.join(DEADLINE)
         assert not any(thread.is_alive() for thread in threads) and [one.error for one in members if one.error] == []
@@ -162,8 +149,7 @@ def fitted(monkeypatch: Any, records: int, batch: int, names: str, leaves: dict[
 
 def alike(members: list[Fit], records: int) -> None:
     """Each record once, and the same models after the same steps."""
-    stayed = [one for one in members if one.leaves_after < 0]
-    for one in stayed:
+    for one in members:
         np.testing.assert_array_equal(one.model, np.ones(records))
         assert sum(one.sizes.values()) == records
     steps: dict[int, set[bytes]] = {}
@@ -181,9 +167,3 @@ def test_an_epoch_has_about_as_many_steps_as_that_of_one_process(records, batch,
     alike(members, records)
     sizes = list(members[0].sizes.values())
     assert max(sizes) <= batch and len(sizes) <= -(-records // batch) + 2, sizes
-
-
-def test_an_epoch_in_which_one_leaves_has_each_record_once_too(monkeypatch):
-    members = fitted(monkeypatch, 900, 60, "abc", leaves={"c": 3})
-    alike(members, 900)
-    assert len(members[0].sizes) <= 15 + 4 and len(members[2].gave) == 3
