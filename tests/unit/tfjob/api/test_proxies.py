@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,10 @@ def test_in_a_pod_the_server_is_reached_directly(tmp_path: Path, monkeypatch: py
 
 PATH = "/api/v1/namespaces/team/pods/one"
 ACCEPTED = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 18\r\nConnection: close\r\n\r\n"
+SWITCHED = (
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Protocol: v5\r\n"
+)
+WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Tunnel:
@@ -130,8 +136,12 @@ class Tunnel:
         self.served: list[str] = []  # by the server
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.served.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        writer.write(f'{ACCEPTED}{{"kind": "served"}}'.encode())
+        self.served.append(head := (await reader.readuntil(b"\r\n\r\n")).decode())
+        if key := re.search(r"(?i)sec-websocket-key: (\S+)", head):
+            proof = base64.b64encode(hashlib.sha1(f"{key[1]}{WEBSOCKET}".encode()).digest()).decode()  # RFC 6455
+            writer.write(f"{SWITCHED}Sec-WebSocket-Accept: {proof}\r\n\r\n".encode() + b"\x81\x05hello\x88\x00")
+        else:
+            writer.write(f'{ACCEPTED}{{"kind": "served"}}'.encode())
         await writer.drain()
         writer.close()
 
@@ -151,7 +161,7 @@ class Tunnel:
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(copy(reader, outer), copy(inner, writer), return_exceptions=True)
 
-    async def play(self, kubeconfig_path: Path) -> Any:
+    async def play(self, kubeconfig_path: Path, ask: Callable[[Api], Awaitable[Any]]) -> Any:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self._certificates / "aimaster.pem", self._certificates / "aimaster-key.pem")
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
@@ -164,22 +174,37 @@ class Tunnel:
             certificate_authority=str(self._certificates / "ca.pem"),
         )  # fmt: skip
         async with server, proxy, Api.from_environment(None, path) as api:
-            return await api.get(PODS, "team", "one")
+            return await ask(api)
+
+
+def get(api: Api) -> Awaitable[Any]:
+    return api.get(PODS, "team", "one")
+
+
+async def hear(api: Api) -> Any:
+    async with api.websocket(f"{PATH}/exec", "v5") as opened:
+        return await opened.receive_str()
 
 
 def test_requests_go_through_a_tunnel_to_the_server(tmp_path: Path) -> None:
     tunnel = Tunnel(create_certificates(tmp_path / "certs", "ctr"))
-    assert asyncio.run(asyncio.wait_for(tunnel.play(tmp_path / "config"), 20)) == {"kind": "served"}
+    assert asyncio.run(asyncio.wait_for(tunnel.play(tmp_path / "config", get), 20)) == {"kind": "served"}
     head = tunnel.asked[0]
     assert head.startswith("CONNECT 127.0.0.1:1 HTTP/1.1\r\n") and "Bearer" not in head, "the token is the server's"
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'me:secret').decode()}" in head
     assert tunnel.served[0].startswith(f"GET {PATH} ") and "Authorization: Bearer t" in tunnel.served[0]
 
 
+def test_commands_in_pods_go_through_it_too(tmp_path: Path) -> None:
+    tunnel = Tunnel(create_certificates(tmp_path / "certs", "ctr"))
+    assert asyncio.run(asyncio.wait_for(tunnel.play(tmp_path / "config", hear), 20)) == "hello"
+    assert len(tunnel.asked) == 1 and tunnel.served[0].startswith(f"GET {PATH}/exec ")
+
+
 def test_a_proxy_that_refuses_is_named_without_its_password(tmp_path: Path) -> None:
     tunnel = Tunnel(create_certificates(tmp_path / "certs", "ctr"), "407 Proxy Authentication Required")
     with pytest.raises(UnreachableError, match=r"the proxy 127\.0\.0\.1:\d+ does not connect .*: 407 Proxy") as raised:
-        asyncio.run(asyncio.wait_for(tunnel.play(tmp_path / "config"), 20))
+        asyncio.run(asyncio.wait_for(tunnel.play(tmp_path / "config", get), 20))
     assert not tunnel.served and "secret" not in str(raised.value)
 
 
