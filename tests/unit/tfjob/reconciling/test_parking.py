@@ -183,12 +183,43 @@ def test_an_aimaster_that_says_nothing_is_not_waited_for_for_long(disk: bool, mo
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Failed", ""])
-def test_without_an_aimaster_that_runs_nobody_is_waited_for(phase: str) -> None:
+def test_an_aimaster_that_is_only_rescheduled_is_waited_for_before_the_pods_go(phase: str) -> None:
+    def away(cluster: Cluster) -> None:
+        if phase:
+            cluster.aimaster(phase)
+        else:
+            del cluster.pods["mnist-aimaster"]
+        cluster.manifest["spec"]["runPolicy"]["suspend"] = True
+        actions = cluster.look()
+        assert cluster.last["reason"] == "TFJobSuspending" and actions.aimaster is not None, "it is made again"
+        assert {one.name for one in actions.delete_pods} == ({"mnist-aimaster"} if phase == "Failed" else set())
+        assert actions.again_seconds == KEEPING_SECONDS
+
     cluster = started()
-    if phase:
-        cluster.aimaster(phase)
+    away(cluster)
+    cluster.pass_seconds(KEEPING_SECONDS - 1)
+    assert "mnist-chief-0" not in {one.name for one in cluster.look().delete_pods}
+    cluster.aimaster("Running")
+    cluster.pass_seconds(60)
+    assert not cluster.look().delete_pods, "it is there, and has as long as any other"
+    says(cluster)
+    cluster.settle()
+    assert cluster.living == set() and cluster.last["message"].endswith("; kept: disk backup of step 1,200.")
+    cluster = started()
+    away(cluster)
+    cluster.pass_seconds(KEEPING_SECONDS)
+    cluster.settle()
+    assert cluster.living == set() and "has not said what was kept" in cluster.last["message"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_where_nothing_runs_that_could_be_kept_nobody_is_waited_for(gone: bool) -> None:
+    cluster = started()
+    cluster.aimaster("Pending")
+    if gone:
+        del cluster.pods["mnist-chief-0"]
     else:
-        del cluster.pods["mnist-aimaster"]
+        cluster.pods["mnist-chief-0"]["status"]["phase"] = "Pending"
     cluster.manifest["spec"]["runPolicy"]["suspend"] = True
     cluster.settle()
     assert cluster.living == set() and cluster.state == "Suspended"
