@@ -40,7 +40,7 @@ from tfjob.model.conditions import (
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.parked import parked_of
-from tfjob.model.times import seconds_since
+from tfjob.model.times import parse_time, seconds_since
 from tfjob.reconciling.actions import Actions
 from tfjob.reconciling.elastic_end import aimaster_lost, ending
 from tfjob.reconciling.ends import delete_all, suspend
@@ -93,8 +93,16 @@ def _given_up(view: View, status: Manifest, now: datetime) -> Stop | None:
     if not is_true(status, SUSPENDED):
         return Stop(PARKED, word.why or "its AIMaster was told to")
     since = (condition(status, SUSPENDED) or {}).get("lastTransitionTime")
+    if _allowed_since(view, since):
+        return None
     left = word.again_seconds - (seconds_since(since, now) or 0.0)
     return Stop(PARKED, word.why, left) if word.why and left > 0 else None
+
+
+def _allowed_since(view: View, parked: str | None) -> bool:
+    """Whether the arbiter has let it run after it had parked itself: it knows of room. What it allowed before was none."""
+    allowance = _allowance(view) if view.cluster.arbiter_seconds is not None else None
+    return bool(allowance and parked and allowance.runs and allowance.since > parse_time(parked).timestamp())
 
 
 def waited_too_long(view: View, status: Manifest, stop: Stop, now: datetime) -> str:
@@ -166,17 +174,18 @@ def _keeping(view: View, status: Manifest, now: datetime) -> float:
 
 
 def _comes_back(view: View) -> bool:
-    """Whether an AIMaster that does not run is only rescheduled, and has anything to keep."""
+    """Whether the AIMaster does not run and is only rescheduled, and has anything to keep."""
     pod = view.aimaster
     rescheduled = pod is None or deleting(pod) or phase(pod) == "Pending" or aimaster_lost(view)
     return rescheduled and any(one is not pod and phase(one) == "Running" and not deleting(one) for one in view.pods)
 
 
 def _made_again(view: View) -> Actions:
+    if not _comes_back(view):
+        return Actions()
     pod = view.aimaster
-    return Actions(
-        aimaster=sized(view), delete_pods=(deletion(pod),) if pod is not None and aimaster_lost(view) else ()
-    )
+    lost = (deletion(pod),) if pod is not None and aimaster_lost(view) else ()
+    return Actions(aimaster=sized(view), delete_pods=lost)
 
 
 def _ask(view: View, status: Manifest, stop: Stop, now: datetime) -> Actions:

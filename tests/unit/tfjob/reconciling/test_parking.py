@@ -265,6 +265,41 @@ def test_a_strict_job_that_parks_itself_is_tried_again_after_a_while() -> None:
     assert cluster.look().aimaster is not None
 
 
+def test_a_strict_job_that_has_parked_itself_is_woken_by_what_the_arbiter_allows_later_and_by_nothing_before() -> None:
+    cluster = elastic(supervise="strict")
+
+    def allow(seconds: float, runs: bool = True) -> None:
+        since = cluster.now.timestamp() + seconds
+        told = {"runs": runs, "ps": 2, "workers": 3, "since": since, "why": "there is room"}
+        annotate(cluster, names.ALLOWANCE_ANNOTATION, json.dumps(told))
+
+    allow(0)
+    cluster.settle()
+    runs(cluster)
+    cluster.pass_seconds(60)
+    says(cluster, "kept: 2 PS", "strict, and there is no room for ps-1", 900.0)
+    cluster.settle()
+    cluster.reap()
+    cluster.pass_seconds(5)
+    assert not cluster.look().writes and not cluster.aimaster_wanted, "of before: there was no room by it"
+    allow(0, runs=False)
+    cluster.look()
+    assert not cluster.aimaster_wanted
+    allow(0)
+    assert cluster.look().aimaster is not None and cluster.reasons()[-1] == "TFJobResumed"
+    without = elastic(Options(), supervise="strict")
+    without.settle()
+    runs(without)
+    says(without, "kept: 2 PS", "strict, and there is no room for ps-1", 900.0)
+    without.settle()
+    without.reap()
+    annotate(
+        without, names.ALLOWANCE_ANNOTATION, cluster.manifest["metadata"]["annotations"][names.ALLOWANCE_ANNOTATION]
+    )
+    without.look()
+    assert not without.aimaster_wanted, "without an arbiter the annotation says nothing"
+
+
 def test_a_word_that_was_copied_with_the_manifest_of_another_job_says_nothing() -> None:
     cluster = elastic(Options(), backup="disk=/backups")
     says(cluster, why="of another job", again=60.0)
