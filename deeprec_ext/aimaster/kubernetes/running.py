@@ -51,6 +51,7 @@ from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
 from tfjob.model import names
 from tfjob.model.annotations import sizes
+from tfjob.model.spec import TFJob
 from tfjob.pods import rights
 
 log = logging.getLogger(__name__)
@@ -149,6 +150,13 @@ def trained_seconds(job: Job, name: str) -> float:
     return member.age_seconds(job.clock.monotonic()) if member is not None else math.inf
 
 
+def written_roles(job: TFJob) -> dict[str, int]:
+    """Role → processes of the job as its user wrote it, of every role that is charged."""
+    first = sizes(job, names.STARTED_WITH_ANNOTATION)
+    workers = first.get(names.WORKER, 0) - (not job.chief)  # worker 0 is the chief
+    return {"ps": first.get(names.PS, 0), "chief": 1, "worker": workers, "evaluator": first.get(names.EVALUATOR, 0)}
+
+
 class ParkedOnce:
     """What the operator, or the supervision, asks for: in the background, and once.
 
@@ -219,8 +227,7 @@ class _Running:
             self._supervisor = Supervisor(job, backend, self._parking.begin, master.begin_with)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
-        first, chief = sizes(source.job, names.STARTED_WITH_ANNOTATION), not source.job.chief
-        self._written = {"ps": first.get(names.PS, 0), "chief": 1, "worker": first.get(names.WORKER, 0) - chief}
+        self._written = written_roles(source.job)
         self._ending = Ending(job, master.pods, backend, termination_log)
 
     def beside(self, replicas: Replicas, maker: ReplicasMaker) -> None:
