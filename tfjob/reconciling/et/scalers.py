@@ -11,7 +11,6 @@ nothing has to be remembered. A status that says ScaleSucceeded or ScaleFailed i
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -165,7 +164,7 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
         return _ended(one, words.SCALED, f"TFJob {job.name} has {runs} workers", now, active=up)
     left = _left(one, now)
     late = left is not None and left <= 0
-    if grows and want in (begun.after, runs) and (most := _allowed(job)) < begun.after:
+    if grows and want in (begun.after, runs) and (most := _allowed(job)) is not None and most < begun.after:
         return _waits(one, begun, job, runs, most, now)
     text = f"not done within {timeout_of(one)} s; TFJob {job.name} "
     if want == runs and not (late and grows):
@@ -202,11 +201,11 @@ def _waits(one: Manifest, begun: Asked, job: TFJob, runs: int, most: int, now: d
     return Scaled(statuses=((one, status),), current=words.full_name(one), again_seconds=left)
 
 
-def _allowed(job: TFJob) -> float:
-    """Workers, as the TFJob counts them; infinity: no arbiter limits it. One that is turned off takes back what it wrote."""
+def _allowed(job: TFJob) -> int | None:
+    """Workers, as the TFJob counts them; None: no arbiter limits it. One that is turned off takes back what it wrote."""
     allowance, _ = allowance_of(job.annotations, f"{job.namespace}/{job.name}")
     if allowance is None or not allowance.runs:
-        return math.inf
+        return None
     return allowance.workers + (0 if job.chief else 1)
 
 
