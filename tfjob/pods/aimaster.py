@@ -18,11 +18,13 @@ from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest
 from tfjob.model.quantities import parse_quantity
 from tfjob.model.spec import InvalidError, TFJob
-from tfjob.pods import certificates, protection, rights
+from tfjob.pods import certificates, gang, protection, rights
 from tfjob.pods.merging import merged
 from tfjob.pods.restricted import container_context, pod_context
 
 STATE = "/var/lib/deeprec-ext"
+
+PRIORITIES = (names.CHIEF, names.MASTER, names.WORKER, names.PS)
 
 HEALTH_SECONDS, HEALTH_FAILURES = 20, 6
 """An event loop that has not answered for two minutes hangs. Sooner would hurt more than it heals: training goes on without
@@ -145,7 +147,7 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
     metadata = _metadata(job, name)
     # Istio's proxy would end the agents' TLS, by which they know each other.
     metadata["annotations"] = {"sidecar.istio.io/inject": "false"}
-    made = {
+    made: Manifest = {
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
         "spec": {
             "serviceAccountName": name, "automountServiceAccountToken": True, "enableServiceLinks": False,
@@ -158,7 +160,15 @@ def pod(job: TFJob, elastic: Elastic, options: Options) -> Manifest:
             ],
         },
     }  # fmt: skip
+    if priority := _priority_class(job):
+        made["spec"]["priorityClassName"] = priority
     return merged(made, options.overlay)
+
+
+def _priority_class(job: TFJob) -> str:
+    """The chief's, else the workers', or the PS': whoever evicts pods of less takes the AIMaster no sooner than these."""
+    found = (gang.priority_class(job.specs[type_]) for type_ in PRIORITIES if type_ in job.specs)
+    return next(filter(None, found), "")
 
 
 def _container(job: TFJob, elastic: Elastic, options: Options) -> Manifest:

@@ -5,7 +5,8 @@ its own AIMaster.
 |---|---|
 | nothing has begun | nothing is made of it; the condition Queued says why, and goes when it begins |
 | its AIMaster runs | Suspended is False with the reason TFJobSuspending: it keeps what there is, and says `parked` |
-| that is said, or the AIMaster is gone, or its time is over | the pods go; Suspended is True, with what was kept |
+| its AIMaster is only rescheduled | the same: it is made again, and has KEEPING_SECONDS to be there |
+| that is said, or its time is over | the pods go; Suspended is True, with what was kept |
 | nothing keeps it from running any more | it is resumed as it ever was; the AIMaster goes on with what was kept |
 
 Who has said `parked` has stopped training: that is finished first, whatever is wanted by then.
@@ -39,11 +40,11 @@ from tfjob.model.conditions import (
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.parked import parked_of
-from tfjob.model.times import seconds_since
+from tfjob.model.times import parse_time, seconds_since
 from tfjob.reconciling.actions import Actions
-from tfjob.reconciling.elastic_end import ending
+from tfjob.reconciling.elastic_end import aimaster_lost, ending
 from tfjob.reconciling.ends import delete_all, suspend
-from tfjob.reconciling.observed import View, deleting, phase
+from tfjob.reconciling.observed import View, deleting, deletion, phase
 
 KEEPING_SECONDS, CUT_SECONDS = 30.0, 660.0
 """How long an AIMaster may take to keep what there is: without disk backups, and with them (a cut has 600 s)."""
@@ -92,8 +93,16 @@ def _given_up(view: View, status: Manifest, now: datetime) -> Stop | None:
     if not is_true(status, SUSPENDED):
         return Stop(PARKED, word.why or "its AIMaster was told to")
     since = (condition(status, SUSPENDED) or {}).get("lastTransitionTime")
+    if _allowed_since(view, since):
+        return None
     left = word.again_seconds - (seconds_since(since, now) or 0.0)
     return Stop(PARKED, word.why, left) if word.why and left > 0 else None
+
+
+def _allowed_since(view: View, parked: str | None) -> bool:
+    """Whether the arbiter has let it run after it had parked itself: it knows of room. What it allowed before was none."""
+    allowance = _allowance(view) if view.cluster.arbiter_seconds is not None else None
+    return bool(allowance and parked and allowance.runs and allowance.since > parse_time(parked).timestamp())
 
 
 def waited_too_long(view: View, status: Manifest, stop: Stop, now: datetime) -> str:
@@ -113,7 +122,7 @@ def park(view: View, status: Manifest, stop: Stop, now: datetime) -> Actions:
         return _queue(view, status, stop, now)
     again, status = Actions(again_seconds=stop.again_seconds), without(status, QUEUED)
     if left := _keeping(view, status, now):
-        return again + _ask(view, status, stop, now) + Actions(again_seconds=left)
+        return again + _ask(view, status, stop, now) + _made_again(view) + Actions(again_seconds=left)
     return again + suspend(view, status, now, _told(view, status, stop), reason_of(stop.word))
 
 
@@ -155,11 +164,28 @@ def _queue(view: View, status: Manifest, stop: Stop, now: datetime) -> Actions:
 def _keeping(view: View, status: Manifest, now: datetime) -> float:
     """Seconds for which the AIMaster is waited for; 0: the pods may go."""
     pod, told = view.aimaster, condition(status, SUSPENDED) or {}
-    if pod is None or deleting(pod) or phase(pod) != "Running" or parked_of(view.job) or told.get("status") == "True":
+    if parked_of(view.job) or told.get("status") == "True":
         return 0.0
     asked = told.get("lastUpdateTime") if told.get("reason") == reason_of(SUSPENDING) else None
     most = CUT_SECONDS if view.options is None or view.options.disk_backups else KEEPING_SECONDS
+    if pod is None or deleting(pod) or phase(pod) != "Running":
+        most = KEEPING_SECONDS if _comes_back(view) else 0.0
     return max(0.0, most - (seconds_since(asked, now) or 0.0))
+
+
+def _comes_back(view: View) -> bool:
+    """Whether the AIMaster does not run and is only rescheduled, and has anything to keep."""
+    pod = view.aimaster
+    rescheduled = pod is None or deleting(pod) or phase(pod) == "Pending" or aimaster_lost(view)
+    return rescheduled and any(one is not pod and phase(one) == "Running" and not deleting(one) for one in view.pods)
+
+
+def _made_again(view: View) -> Actions:
+    if not _comes_back(view):
+        return Actions()
+    pod = view.aimaster
+    lost = (deletion(pod),) if pod is not None and aimaster_lost(view) else ()
+    return Actions(aimaster=sized(view), delete_pods=lost)
 
 
 def _ask(view: View, status: Manifest, stop: Stop, now: datetime) -> Actions:

@@ -30,7 +30,7 @@ from deeprec_ext.autoscaler.loop.exchange import bid_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
-from deeprec_ext.retries import Sleep
+from deeprec_ext.retries import Sleep, pauses
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.api.watching import changes
 from tfjob.model import names
@@ -47,7 +47,8 @@ HOLD_KEY = "hold_annotation"
 TICK_SECONDS, STATUS_SECONDS = 1.0, 5.0
 """How often sizes are compared, and how often the line of status may change: every change wakes whoever watches TFJobs."""
 
-PATCH_TRIES, PARKED_TRIES = 3, 60
+PATCH_TRIES, PARKED_SECONDS_MAX = 3, 30.0
+"""Tries of the last line of status; between two of the word that everything is kept, at the most."""
 
 
 @dataclass(frozen=True)
@@ -304,8 +305,9 @@ class Follower:
         """Worker 0 of a TFJob without a chief is none of the AIMaster's workers."""
         return int(kind == names.WORKER and not self._naming.chief)
 
-    async def say_parked(self, kept: str, why: str = "", again_seconds: float = 0.0) -> None:
-        """Everything is kept: the operator may take the pods away. Bounded; without an answer it does so after a while.
+    async def say_parked(self, kept: str, why: str = "", again_seconds: float = 0.0) -> bool:
+        """Everything is kept: the operator may take the pods away. Tried for ever: nothing else can go on before it is said.
+        False: it could not be said before the operator wanted it no more.
 
         Args:
             why: by this AIMaster's own decision; empty: the operator's.
@@ -316,7 +318,13 @@ class Follower:
             "parked", self.sizes(), self._job.members.step, rate, "; ".join(filter(None, (why, kept)))
         )
         annotations = {names.PARKED_ANNOTATION: parked.text(), names.STATUS_ANNOTATION: self._parked}
-        await self._insist({"metadata": {"annotations": annotations}}, PARKED_TRIES)
+        waits = pauses(TICK_SECONDS, PARKED_SECONDS_MAX)
+        while not await self._try({"metadata": {"annotations": annotations}}):
+            asked = self._latest
+            if not why and asked is not None and not (asked.parks or asked.going):
+                return False
+            await self._sleep(next(waits))
+        return True
 
     def line(self) -> str:
         if self._parked:
@@ -336,14 +344,20 @@ class Follower:
 
     async def _insist(self, patch: Manifest, tries: int) -> None:
         for _ in range(tries):
-            try:
-                await self._patch(patch)
+            if await self._try(patch):
                 return
-            except NotFoundError:
-                return
-            except (ApiError, UnreachableError) as error:
-                log.warning("the TFJob does not say how the job stands: %s", error)
             await self._sleep(TICK_SECONDS)
+
+    async def _try(self, patch: Manifest) -> bool:
+        """Whether it is written, or there is nothing any more that could be."""
+        try:
+            await self._patch(patch)
+        except NotFoundError:
+            pass
+        except (ApiError, UnreachableError) as error:
+            log.warning("the TFJob does not say how the job stands: %s", error)
+            return False
+        return True
 
     async def _patch(self, patch: Manifest) -> Manifest:
         return await self._api.patch(TFJOBS, self._namespace, self._naming.name, patch)

@@ -18,7 +18,7 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,11 +46,12 @@ from deeprec_ext.aimaster.rebuilding import opening
 from deeprec_ext.aimaster.rpc.server import AIMaster
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.autoscaler.observe.observed import Size
-from deeprec_ext.errors import DeepRecError, StaleError, UsageError
+from deeprec_ext.errors import DeepRecError, StaleError, UsageError, one_line
 from deeprec_ext.options import JobSpec
 from tfjob.api.client import Api
 from tfjob.model import names
 from tfjob.model.annotations import sizes
+from tfjob.model.spec import TFJob
 from tfjob.pods import rights
 
 log = logging.getLogger(__name__)
@@ -149,11 +150,24 @@ def trained_seconds(job: Job, name: str) -> float:
     return member.age_seconds(job.clock.monotonic()) if member is not None else math.inf
 
 
-class ParkedOnce:
-    """What the operator, or the supervision, asks for: in the background, and once."""
+def written_roles(job: TFJob) -> dict[str, int]:
+    """Role → processes of the job as its user wrote it, of every role that is charged."""
+    first = sizes(job, names.STARTED_WITH_ANNOTATION)
+    workers = first.get(names.WORKER, 0) - (not job.chief)  # worker 0 is the chief
+    return {"ps": first.get(names.PS, 0), "chief": 1, "worker": workers, "evaluator": first.get(names.EVALUATOR, 0)}
 
-    def __init__(self, parking: Parking, follower: Follower, backend: KubernetesBackend) -> None:
-        self._parking, self._follower, self._backend = parking, follower, backend
+
+class ParkedOnce:
+    """What the operator, or the supervision, asks for: in the background, and once.
+
+    What cannot be parked is not left half parked: this AIMaster ends, and the next one comes back to the job as it runs, and is
+    asked again if it is still to be parked.
+    """
+
+    def __init__(
+        self, parking: Parking, follower: Follower, backend: KubernetesBackend, give_up: Callable[[Exception], None]
+    ) -> None:
+        self._parking, self._follower, self._backend, self._give_up = parking, follower, backend, give_up
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, why: str, again_seconds: float | None = None) -> None:
@@ -165,11 +179,17 @@ class ParkedOnce:
     async def _run(self, why: str, again_seconds: float | None) -> None:
         try:
             kept = await self._parking.run(why)
-            await self._follower.say_parked(kept, "" if again_seconds is None else why, again_seconds or 0.0)
+            if await self._follower.say_parked(kept, "" if again_seconds is None else why, again_seconds or 0.0):
+                return
+            failure: Exception = DeepRecError("it is not to be parked any more, and has stopped already")
         except StaleError as error:
             log.error("%s", error)
-        except Exception:  # after its time is over the operator goes on without a word
+            return
+        except Exception as error:
             log.exception("what there is could not be kept")
+            failure = DeepRecError(f"the job could not be parked: {one_line(error)}")
+        await self._parking.let_go()
+        self._give_up(failure)
 
     def close(self) -> None:
         if self._task is not None:
@@ -200,15 +220,14 @@ class _Running:
         follower = Follower(api, namespace, naming, job, master.scalings, backend, written=written)
         self._follower = follower if source.followed else None
         master.exchange, master.written = self._follower, written
-        self._parking = ParkedOnce(Parking(job, master.scalings), follower, backend)
+        self._parking = ParkedOnce(Parking(job, master.scalings), follower, backend, master.give_up)
         self._supervisor: Supervisor | None = None
         if source.followed and spec.own_pods:
             follower.park = self._parking.begin
             self._supervisor = Supervisor(job, backend, self._parking.begin, master.begin_with)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
         backend.reclaimed = self._reclaim.notice
-        first, chief = sizes(source.job, names.STARTED_WITH_ANNOTATION), not source.job.chief
-        self._written = {"ps": first.get(names.PS, 0), "chief": 1, "worker": first.get(names.WORKER, 0) - chief}
+        self._written = written_roles(source.job)
         self._ending = Ending(job, master.pods, backend, termination_log)
 
     def beside(self, replicas: Replicas, maker: ReplicasMaker) -> None:

@@ -35,6 +35,9 @@ LATE_SECONDS, LATE_BEATS = 1.0, 2
 LEASE_MARGIN_SECONDS = 60.0
 """By how much the pause outlasts the cut: the processes have to go within it."""
 
+LET_GO_SECONDS = 1.0
+"""That is left of the pause where nothing comes of it."""
+
 KEEP_SECONDS = 20.0
 """For the store and the snapshot."""
 
@@ -44,6 +47,7 @@ class Parking:
 
     def __init__(self, job: Job, scalings: ScalingQueue, sleep: Sleep = asyncio.sleep) -> None:
         self._job, self._scalings, self._sleep = job, scalings, sleep
+        self._paused = False
 
     async def run(self, why: str) -> str:
         """What the job goes on with, as a sentence's rest. Raises StaleError alone."""
@@ -63,6 +67,11 @@ class Parking:
         job.event("parked", reason=why, kept=told)
         return told
 
+    async def let_go(self) -> None:
+        """Trainers go on soon: whatever they stopped for does not come."""
+        if self._paused:
+            await stop_trainers(self._job, (), LET_GO_SECONDS)
+
     async def _cut(self) -> tuple[bool, str]:
         """(whether a cut of this moment is committed, else why not)."""
         job, limit = self._job, self._job.settings.disk_backup_limit_seconds
@@ -73,6 +82,7 @@ class Parking:
             lambda: job.quiet(Hold.VIEWS, Hold.GATE, Hold.MARKS, Hold.CHANGE), QUIET_SECONDS
         ):
             return False, "a PS is lost" if job.cluster.lost else f"something else went on ({job.lock})"
+        self._paused = True
         step = await stop_trainers(job, (), limit + LEASE_MARGIN_SECONDS, job.settings.pause_limit_seconds)
         await self._sleep(min(LATE_SECONDS, LATE_BEATS * job.settings.heartbeat_seconds))
         try:

@@ -189,9 +189,13 @@ class AIMaster:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            self.failure = self.failure or task.exception()
             log.error("the AIMaster cannot go on", exc_info=task.exception())
-            self.broken.set()
+            self.give_up(task.exception())
+
+    def give_up(self, error: BaseException | None) -> None:
+        """Whoever hosts it ends it, as one that has failed; another AIMaster takes over."""
+        self.failure = self.failure or error
+        self.broken.set()
 
     async def stop(self) -> None:
         await _end(self._tasks)

@@ -3,11 +3,13 @@
 By ordinary scalings, one at a time, in the arbiter's name: workers go first, then PS; both come back together. A user's hold is
 on decisions: it does not keep what somebody else needs. A scaling under way ends first, whoever asked for it, and then the
 newest allowance counts; one that still waits for pods that it may not have any more is cut short, for they may never come.
-`runs: false` is for who starts and ends jobs, and changes nothing here.
+`runs: false` is for who starts and ends jobs, and changes nothing here; beside Kubeflow, whose pods nobody of ours takes away,
+the job is kept at its least.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 
@@ -81,8 +83,10 @@ class Obeying:
         except ValueError as error:
             self._complain(f"what the arbiter has written is ignored: {error}")
             return
-        if not found.runs:  # how it is to end is not for us, nor is what it may have then
-            return
+        if not found.runs:
+            if job.spec.own_pods:  # how it is to end is not for us, nor is what it may have then
+                return
+            found = dataclasses.replace(found, ps=job.allowed.limits("ps")[0], workers=job.allowed.limits("worker")[0])
         if complaint := job.allowed.complaint(found):
             self._complain(f"the arbiter's allowance is ignored: {complaint}")
             return

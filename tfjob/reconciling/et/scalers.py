@@ -19,6 +19,7 @@ from typing import Any
 from tfjob.model import conditions, names
 from tfjob.model.annotations import Elastic, sizes
 from tfjob.model.annotations import parse as parse_annotations
+from tfjob.model.arbitrated import allowance_of
 from tfjob.model.events import Event
 from tfjob.model.kinds import Manifest
 from tfjob.model.scaler import Asked, asked
@@ -163,6 +164,8 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
         return _ended(one, words.SCALED, f"TFJob {job.name} has {runs} workers", now, active=up)
     left = _left(one, now)
     late = left is not None and left <= 0
+    if grows and want in (begun.after, runs) and (most := _allowed(job)) is not None and most < begun.after:
+        return _waits(one, begun, job, runs, most, now)
     text = f"not done within {timeout_of(one)} s; TFJob {job.name} "
     if want == runs and not (late and grows):
         text = "it was refused or rolled back; Events of the TFJob (ScalingRefused, ScalingRolledBack) say why"
@@ -179,6 +182,31 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
     key = job.specs[names.WORKER].path.rpartition(".")[2]
     back = {"spec": {"tfReplicaSpecs": {key: {"replicas": begun.before}}}}
     return dataclasses.replace(failed, take_back=back)
+
+
+def _waits(one: Manifest, begun: Asked, job: TFJob, runs: int, most: int, now: datetime) -> Scaled:
+    """For the cluster's arbiter, which allows less than it asks for: the AIMaster remembers what is wanted, and the job grows
+    when it may, whether anybody still waits for that or not."""
+    left, allows = _left(one, now), f"the arbiter allows TFJob {job.name} {most} workers at present"
+    if left is not None and left <= 0:
+        text = (
+            f"TFJob {job.name} has {runs} workers: not done within {timeout_of(one)} s, because {allows}; up to {begun.after} "
+            f"still come when it allows more, unless another size is asked for (deeprec-ext scale, ScaleIn)"
+        )
+        return _ended(one, words.SCALE_FAILED, text, now)
+    message = (
+        f"{words.full_name(one)}: workers {begun.before} → {begun.after}; {allows}, the rest comes when there is room"
+    )
+    status = conditions.retold(words.status_of(one), words.SCALING, message, now)  # its time runs on
+    return Scaled(statuses=((one, status),), current=words.full_name(one), again_seconds=left)
+
+
+def _allowed(job: TFJob) -> int | None:
+    """Workers, as the TFJob counts them; None: no arbiter limits it. One that is turned off takes back what it wrote."""
+    allowance, _ = allowance_of(job.annotations, f"{job.namespace}/{job.name}")
+    if allowance is None or not allowance.runs:
+        return None
+    return allowance.workers + (0 if job.chief else 1)
 
 
 def _left(one: Manifest, now: datetime) -> float | None:

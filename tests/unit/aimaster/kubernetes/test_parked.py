@@ -7,10 +7,12 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from deeprec_ext.aimaster.parking import supervision, supervisor
+from deeprec_ext.aimaster.kubernetes import following
+from deeprec_ext.aimaster.parking import parking, supervision, supervisor
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.backups.test_disk import FakeDirectory, real_catalogue
 from tests.unit.aimaster.kubernetes.fake_api import PODS
@@ -96,6 +98,79 @@ def test_everything_is_kept_and_the_job_goes_on_with_it(tmp_path: Path, first: d
         assert [
             one["trained"] for one in events(tmp_path / "pod-2", "ledger_rewound")
         ] == []  # no dataset; no complaint
+        again.cancel()
+        await asyncio.wait([again])
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_word_is_said_however_long_the_api_server_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    monkeypatch.setattr(following, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(following, "PARKED_SECONDS_MAX", 0.002)
+    monkeypatch.setattr(supervisor, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(supervision, "STRICT_SECONDS", 0.1)
+
+    async def test(it: Cluster) -> None:
+        disk_backups(it)
+        it.more["settings"] = dataclasses.replace(it.more["settings"], supervise="strict" if own else "dynamic")
+        serving = it.aimaster()
+        await it.trains()
+        it.api.forbidden.add(("patch", "tfjobs"))
+        if own:
+            it.no_room.add("worker-0")
+            it.api.vanish(PODS, "ctr-worker-0")
+        else:
+            condition(it, "False", "TFJobSuspending")
+        await until(lambda: events(tmp_path / "pod-1", "parked"), "kept")
+        tries = len(it.api.calls)
+        await until(lambda: it.api.calls[tries:].count(("patch", "tfjobs", "ctr")) > 70, "tried again and again")
+        assert not serving.done() and not it.annotations.get(names.PARKED_ANNOTATION)
+        it.api.forbidden.clear()
+        assert (await parked(it)).kept.startswith("kept: disk backup of step")
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("how", ["not said", "not kept"])
+def test_an_aimaster_that_cannot_park_and_need_not_any_more_ends_and_the_next_comes_back_to_the_living_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(following, "TICK_SECONDS", 0.01)
+
+    async def test(it: Cluster) -> None:
+        disk_backups(it)
+        serving = it.aimaster()
+        await it.trains()
+        chief = it.agent("chief-0")
+        if how == "not said":
+            it.api.forbidden.add(("patch", "tfjobs"))
+            condition(it, "False", "TFJobSuspending")
+            await until(lambda: events(tmp_path / "pod-1", "parked"), "kept")
+            await asyncio.sleep(0.1)
+            assert not serving.done(), "it is still to be parked"
+            condition(it, "False", "TFJobResumed")
+        else:
+            monkeypatch.setattr(parking, "kept", mock.Mock(side_effect=OSError("no space left")))
+            condition(it, "False", "TFJobSuspending")
+        assert await asyncio.wait_for(serving, 10) == 1 and not (tmp_path / "termination-log").exists()
+        [broken] = events(tmp_path / "pod-1", "broken")
+        assert ("not to be parked any more" if how == "not said" else "no space left") in broken["reason"]
+        assert chief.command("lost").lost.lease_seconds == parking.LET_GO_SECONDS, "the last word"
+        monkeypatch.undo()
+        it.api.forbidden.clear()
+        condition(it, "False", "TFJobResumed")
+        assert len(it.api.names(PODS)) == 4 and not it.annotations.get(names.PARKED_ANNOTATION)
+        again = it.aimaster()
+        await it.trains()
+        assert it.agent("chief-0") is chief and (await it.status()).aimaster_incarnation == 2
+        it.api.vanish(PODS, "ctr-worker-0")
+        it.backend.stop("worker-0")  # type: ignore[attr-defined]
+        await until(lambda: "ctr-worker-0" in it.api.names(PODS), "it heals again")
         again.cancel()
         await asyncio.wait([again])
 

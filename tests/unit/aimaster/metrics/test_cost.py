@@ -6,6 +6,7 @@ import pytest
 
 from deeprec_ext.aimaster.kubernetes.reading import requested
 from deeprec_ext.aimaster.kubernetes.reclaim import priced
+from deeprec_ext.aimaster.kubernetes.running import written_roles
 from deeprec_ext.aimaster.metrics.cost import (
     Account,
     OnNode,
@@ -17,6 +18,8 @@ from deeprec_ext.aimaster.metrics.cost import (
     to_json,
     told,
 )
+from tests.unit.tfjob_manifests.pods import tfjob
+from tfjob.model.spec import TFJob
 
 SPOT = Priced(0.4, 1.0, 4.0, 16 << 30)
 GIB = 1 << 30
@@ -42,6 +45,18 @@ def test_what_was_saved_is_against_pods_of_the_written_size_on_demand_for_as_lon
     assert found["static_pod_hours"] == {"chief": 2.0, "ps": 2.0, "worker": 2.0}
     assert (found["cost"], found["static_cost"], found["saved"]) == (1.0, 3.0, 2.0)  # 5 h × ½ × 0.4; 6 h × ½ × 1.0
     assert sentence(found) == "5 pod-hours, cost 1, 2 less than pods of the written size on demand"
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_an_evaluator_is_charged_on_both_sides(chief: bool) -> None:
+    given = {"PS": 1, "Evaluator": 1, **({"Chief": 1, "Worker": 1} if chief else {"Worker": 2})}
+    written = written_roles(TFJob.parse(tfjob(**given)))
+    assert written == {"ps": 1, "chief": 1, "worker": 1, "evaluator": 1}
+    every = [OnNode(role, "a", 1.0, 0) for role in written]
+    found = told(charged({}, every, {"a": Priced(1.0, 1.0, 4.0)}, 3600.0), written)
+    assert (found["cost"], found["static_cost"], found["saved"]) == (1.0, 1.0, 0.0), "it ran as it was written"
+    assert found["static_pod_hours"] == found["pod_hours"]
+    assert written_roles(TFJob.parse(tfjob()))["evaluator"] == 0
 
 
 def test_hours_are_counted_where_no_price_is_known_and_a_part_of_a_price_is_said_to_be_one() -> None:

@@ -65,6 +65,25 @@ def test_workers_are_given_back_before_ps_and_both_come_back_together(tmp_path: 
     play(tmp_path, scenario, workers=3)
 
 
+@pytest.mark.parametrize("own_pods", [False, True])
+def test_beside_kubeflow_a_job_that_may_have_nothing_is_kept_at_its_least(tmp_path: Path, own_pods: bool) -> None:
+    async def scenario(it: World, arbiter: Arbiter) -> None:
+        arbiter.allow(0, 0, runs=False)
+        if own_pods:
+            arbiter.allow(2, 2)  # of its end, and of what it may have then, nothing is ours to say
+            await settled(it, 2, 2)
+            assert [(one["ps"], one["workers"]) for one in events(it, "allowance")] == [(2, 2)]
+            return
+        await settled(it, 1, 1)
+        assert scalings(it) == [("worker", "committed", 3, 1), ("ps", "committed", 2, 1)]
+        with pytest.raises(UsageError, match="the arbiter allows 1 PS, 1 worker"):
+            await it.master.scalings.request(pb.ScaleRequest(workers=3), decision=1)
+        arbiter.allow(2, 3)
+        await settled(it, 2, 3)
+
+    play(tmp_path, scenario, workers=3, own_pods=own_pods, min_ps=1, min_workers=1)
+
+
 def test_a_job_without_ps_obeys_as_well(tmp_path: Path) -> None:
     async def scenario(it: World, arbiter: Arbiter) -> None:
         arbiter.allow(0, 1)

@@ -320,3 +320,24 @@ def test_an_overlay_is_laid_over_the_pod():
     assert pod["spec"]["nodeSelector"] == {"pool": "masters"}
     assert pod["spec"]["containers"][0]["env"][1:] == [{"name": "A", "value": "1"}], "beside the specification"
     assert pod["spec"]["containers"][0]["image"] == IMAGE
+
+
+@pytest.mark.parametrize(("classes", "wanted"), [
+    ({}, None), ({"Worker": "low"}, "low"), ({"Worker": "low", "Chief": "high"}, "high"), ({"PS": "low"}, "low"),
+])  # fmt: skip
+def test_the_aimaster_has_the_priority_of_its_chief_or_workers_unless_the_overlay_says_another(
+    classes: dict[str, str], wanted: str | None
+):
+    manifest = json.loads(json.dumps(tfjob()))  # a template for each
+    for kind, found in classes.items():
+        manifest["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]["priorityClassName"] = found
+    job = TFJob.parse(manifest)
+    elastic, _ = annotations.parse(job)
+    assert elastic is not None
+    pod = aimaster.pod(job, elastic, aimaster.Options(image=IMAGE))
+    assert errors(pod) == [] and pod["spec"].get("priorityClassName") == wanted
+    overlay = {"spec": {"priorityClassName": "masters"}}
+    assert (
+        aimaster.pod(job, elastic, aimaster.Options(image=IMAGE, overlay=overlay))["spec"]["priorityClassName"]
+        == "masters"
+    )

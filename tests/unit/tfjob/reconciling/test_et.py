@@ -463,6 +463,46 @@ def test_a_scale_out_that_is_not_done_in_time_is_taken_back() -> None:
     assert scene.status()["phase"] == "ScaleFailed" and "not done within 300 s" in scene.said() and scene.replicas == 2
 
 
+def test_a_scale_out_beyond_what_the_arbiter_allows_waits_and_says_so_and_its_failure_is_true() -> None:
+    def allow(scene: Scene, workers: int) -> None:
+        told = {"runs": True, "ps": 0, "workers": workers, "since": 1.0, "why": "8 of 8 cores are used"}
+        scene.tfjob["metadata"]["annotations"][names.ALLOWANCE_ANNOTATION] = json.dumps(told)
+
+    def cut(scene: Scene, workers: int) -> None:
+        """The AIMaster has grown as far as it may, and notes that."""
+        scene.tfjob["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = workers
+        scene.run()
+        scene.settle()
+
+    scene = Scene(out(4, timeout=300))
+    allow(scene, 2)  # beside worker 0, which leads
+    cut(scene, 3)
+    assert scene.status()["phase"] == "Scaling" and scene.job["status"]["currentScaler"] == "ScaleOut:ml/s"
+    assert "the arbiter allows TFJob elastic-training 3 workers at present, the rest comes when" in scene.said()
+    scene.now += timedelta(seconds=290)
+    assert scene.decide().again_seconds == 10 and not scene.decide().statuses, "its time runs on"
+    allow(scene, 9)
+    scene.tfjob["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 6
+    scene.run()
+    scene.settle()
+    assert scene.status()["phase"] == "ScaleSucceeded"
+
+    scene = Scene(out(4, timeout=300))
+    allow(scene, 1)
+    cut(scene, 2)
+    scene.now += timedelta(seconds=300)
+    scene.settle()
+    assert scene.status()["phase"] == "ScaleFailed" and scene.replicas == 2, "what it has now is not asked for again"
+    assert "not done within 300 s, because the arbiter allows" in scene.said() and "up to 6 still come" in scene.said()
+
+    scene = Scene(out(4, timeout=300))
+    allow(scene, 9)
+    cut(scene, 2)
+    assert scene.status()["phase"] == "ScaleFailed" and "refused or rolled back" in scene.said(), (
+        "it was not the arbiter"
+    )
+
+
 def test_a_scale_in_has_as_long_as_it_says_and_is_not_taken_back() -> None:
     scene = Scene(into(count=1))
     scene.now += timedelta(days=2)

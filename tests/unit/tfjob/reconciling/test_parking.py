@@ -183,12 +183,43 @@ def test_an_aimaster_that_says_nothing_is_not_waited_for_for_long(disk: bool, mo
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Failed", ""])
-def test_without_an_aimaster_that_runs_nobody_is_waited_for(phase: str) -> None:
+def test_an_aimaster_that_is_only_rescheduled_is_waited_for_before_the_pods_go(phase: str) -> None:
+    def away(cluster: Cluster) -> None:
+        if phase:
+            cluster.aimaster(phase)
+        else:
+            del cluster.pods["mnist-aimaster"]
+        cluster.manifest["spec"]["runPolicy"]["suspend"] = True
+        actions = cluster.look()
+        assert cluster.last["reason"] == "TFJobSuspending" and actions.aimaster is not None, "it is made again"
+        assert {one.name for one in actions.delete_pods} == ({"mnist-aimaster"} if phase == "Failed" else set())
+        assert actions.again_seconds == KEEPING_SECONDS
+
     cluster = started()
-    if phase:
-        cluster.aimaster(phase)
+    away(cluster)
+    cluster.pass_seconds(KEEPING_SECONDS - 1)
+    assert "mnist-chief-0" not in {one.name for one in cluster.look().delete_pods}
+    cluster.aimaster("Running")
+    cluster.pass_seconds(60)
+    assert not cluster.look().delete_pods, "it is there, and has as long as any other"
+    says(cluster)
+    cluster.settle()
+    assert cluster.living == set() and cluster.last["message"].endswith("; kept: disk backup of step 1,200.")
+    cluster = started()
+    away(cluster)
+    cluster.pass_seconds(KEEPING_SECONDS)
+    cluster.settle()
+    assert cluster.living == set() and "has not said what was kept" in cluster.last["message"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_where_nothing_runs_that_could_be_kept_nobody_is_waited_for(gone: bool) -> None:
+    cluster = started()
+    cluster.aimaster("Pending")
+    if gone:
+        del cluster.pods["mnist-chief-0"]
     else:
-        del cluster.pods["mnist-aimaster"]
+        cluster.pods["mnist-chief-0"]["status"]["phase"] = "Pending"
     cluster.manifest["spec"]["runPolicy"]["suspend"] = True
     cluster.settle()
     assert cluster.living == set() and cluster.state == "Suspended"
@@ -232,6 +263,41 @@ def test_a_strict_job_that_parks_itself_is_tried_again_after_a_while() -> None:
     assert 0 < (cluster.decide().again_seconds or 0) <= 60 and not cluster.aimaster_wanted
     cluster.pass_seconds(61)
     assert cluster.look().aimaster is not None
+
+
+def test_a_strict_job_that_has_parked_itself_is_woken_by_what_the_arbiter_allows_later_and_by_nothing_before() -> None:
+    cluster = elastic(supervise="strict")
+
+    def allow(seconds: float, runs: bool = True) -> None:
+        since = cluster.now.timestamp() + seconds
+        told = {"runs": runs, "ps": 2, "workers": 3, "since": since, "why": "there is room"}
+        annotate(cluster, names.ALLOWANCE_ANNOTATION, json.dumps(told))
+
+    allow(0)
+    cluster.settle()
+    runs(cluster)
+    cluster.pass_seconds(60)
+    says(cluster, "kept: 2 PS", "strict, and there is no room for ps-1", 900.0)
+    cluster.settle()
+    cluster.reap()
+    cluster.pass_seconds(5)
+    assert not cluster.look().writes and not cluster.aimaster_wanted, "of before: there was no room by it"
+    allow(0, runs=False)
+    cluster.look()
+    assert not cluster.aimaster_wanted
+    allow(0)
+    assert cluster.look().aimaster is not None and cluster.reasons()[-1] == "TFJobResumed"
+    without = elastic(Options(), supervise="strict")
+    without.settle()
+    runs(without)
+    says(without, "kept: 2 PS", "strict, and there is no room for ps-1", 900.0)
+    without.settle()
+    without.reap()
+    annotate(
+        without, names.ALLOWANCE_ANNOTATION, cluster.manifest["metadata"]["annotations"][names.ALLOWANCE_ANNOTATION]
+    )
+    without.look()
+    assert not without.aimaster_wanted, "without an arbiter the annotation says nothing"
 
 
 def test_a_word_that_was_copied_with_the_manifest_of_another_job_says_nothing() -> None:
