@@ -347,7 +347,7 @@ class Round:
         may = [
             one for one in self._running()
             if one is not besides and one.priority <= above and (queue is None or one.quota == queue)
-            and not one.lacks and (one.priority < priority or not one.silent)
+            and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
         lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
@@ -380,7 +380,13 @@ class Round:
             had[party.index, role] += 1
             party.note = note
         for one in reversed(stopped):
-            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
+            left = Counter({role: count for (index, role), count in had.items() if index == one.index})
+            roles = []
+            for role in one.missing(one.least) + one.staying():
+                if left[role] > 0 or not one.lacks:  # of what it lacked nothing comes back
+                    roles.append(role)
+                    left[role] -= 1
+            if self.seating.add_all(one, roles) is None:
                 one.runs = True
         for party, role in gone:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
@@ -435,7 +441,7 @@ class Round:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
         may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
         if below:
-            below = [one for one in below if one.size != one.least and not one.lacks]
+            below = [one for one in below if one.size != one.least]
             if not below:
                 return
         else:
@@ -518,7 +524,7 @@ class Round:
         mark = self.seating.mark()
         queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
         if queue not in givers:
-            may = [one for one in below if not one.lacks and (queue is None or one.quota == queue)]
+            may = [one for one in below if queue is None or one.quota == queue]
             givers[queue] = Givers(may, lambda one: one.least, self.seating)
         while givers[queue].give() is not None:
             if self.seating.add_all(party, roles) is None:

@@ -246,6 +246,24 @@ def test_a_strict_job_stops_where_it_has_lost_room_and_another_goes_on_with_what
     assert why(seen, "a") == "goes on with what it has: no room for a worker of 1.0 cores and 1.1 GB"
 
 
+def test_who_lacks_some_of_its_least_gives_to_higher_priorities_what_is_beyond_it_then_stops():
+    """`low` has lost one of its two PS, and its node has no room for another."""
+    low = job("low", least=(2, 0), most=(2, 3), allowed=(2, 3), on="node-000")
+    low = dataclasses.replace(low, placed=(low.placed[0], *low.placed[2:]))
+    lost = dataclasses.replace(low, pods=Pods(cores(1.0), cores(4.0), cores(1.0), Resources()))
+    whole = nodes(1, 8.0)
+    assert why(cluster([lost], whole), "low") == "goes on with what it has: no room for a PS of 4.0 cores and 4.3 GB"
+    first, second = (cluster([lost], whole, [pod("urgent", 1000, size)]) for size in (2.0, 8.0))
+    assert sizes(first) == {"low": (2, 1)}, "two workers for it, and the third stays"
+    assert sizes(second) == {"low": None}
+    waits = [job("high", least=(0, least), most=(0, least), priority=1000) for least in (1, 6)]
+    assert [sizes(cluster([lost, one], whole)) for one in waits] == [
+        {"low": (2, 1), "high": (0, 1)},
+        {"low": None, "high": (0, 6)},
+    ]
+    assert sizes(cluster([lost, job("equal", least=(0, 1), most=(0, 1))], whole)) == {"low": (2, 3), "equal": None}
+
+
 def test_pods_without_room_are_given_up_when_a_node_is_gone():
     a = job("a", allowed=(0, 6), on="node-000")
     seen = cluster([dataclasses.replace(a, placed=a.placed[:3])], nodes(1))
