@@ -245,9 +245,11 @@ class Round:
     def _waits_again(self, party: Party) -> bool:
         """It was stopped just now, or it would start and stop in turn."""
         given = party.job.allowance
-        return party.index in self.barred or (
-            given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
-        )
+        if party.index in self.barred:
+            return True
+        if given is None or given.runs or party.age >= self.rules.again_seconds:
+            return False
+        return party.started or given.since > party.arrived + 0.01  # else it has only ever waited
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from deeprec_ext.arbiter.deciding import decide
-from deeprec_ext.arbiter.observed import Amount, Cluster, Count, Node, Pods, Quota, Resources
+from deeprec_ext.arbiter.observed import Allowance, Amount, Cluster, Count, Node, Pods, Quota, Resources
 from deeprec_ext.arbiter.rules import Rules
 from tests.unit.arbiter.clusters import GIB, NOW, cluster, cores, given, job, nodes, pod, sizes, why, workers
 
@@ -133,6 +133,16 @@ def test_what_others_no_longer_need_is_taken_back():
     seen = cluster([job("low", allowed=(0, 3), on="node-000")], nodes(1), [pod("serving-1", 100, 2.0)])
     after = dataclasses.replace(given(seen, decide(seen), later=60.0), waiting=())
     assert workers(after) == [3]
+
+
+def test_a_stopped_job_waits_a_moment_before_it_starts_again_and_a_new_one_does_not():
+    """Whoever observes a stopped job says that it is there since then."""
+    for since, started, starts in ((1.0, True, False), (20.0, True, True), (1.0, False, True)):
+        allowance = Allowance("a", False, 0, 0, NOW - since, "waits")
+        one = job("a", most=(0, 1), allowance=allowance, started=started, arrived=NOW - since)
+        assert workers(cluster([one], nodes(1))) == [1 if starts else None]
+    moved = job("a", most=(0, 1), allowance=Allowance("a", False, 0, 0, NOW - 1.0, "stopped before it trained"))
+    assert workers(cluster([moved], nodes(1))) == [None]
 
 
 # ------------------------------------------------------------------------------------------------------ who waits
