@@ -64,18 +64,18 @@ class Party:
         self.blocked: list[Size] = []
         self.quota = job.queue
 
-    def bound(self, rules: Rules, price: Sequence[float], curves: Curves) -> None:
+    def bound(self, now: float, rules: Rules, price: Sequence[float], curves: Curves) -> None:
         """Sizes between which it may be, and what they are worth."""
         job, bid = self.job, self.job.bid
         least = size_of(job.least)
         most = max(least[0], size_of(job.most)[0]), max(least[1], size_of(job.most)[1])
         wanted = clipped(size_of(bid.wanted if bid is not None else job.written), least, most)
-        now = self._present(least, most)
-        self.present = None if now is None else clipped(now, least, wanted)
+        present = self._present(least, most)
+        self.present = None if present is None else clipped(present, least, wanted)
         if job.strict:
-            least = wanted if now is None else (min(now[0], wanted[0]), min(now[1], wanted[1]))
-        elif self.silent and now is not None:
-            wanted = self.present = now
+            least = wanted if present is None else (min(present[0], wanted[0]), min(present[1], wanted[1]))
+        elif self.silent and present is not None:
+            wanted = self.present = present
         self.least, self.top = least, wanted
         self.costs = tuple(max(_cost(self.shapes[role], price), 1e-9) for role in (PS, WORKER))
         known = self.index, least, wanted
@@ -85,12 +85,20 @@ class Party:
         self.need: Size = least
         self.horizon_seconds = rules.horizon_seconds
         if bid is not None:
-            left, deadline = finite(bid.left), finite(bid.deadline_seconds)
+            left = finite(bid.left)
             if left > 0 and self.curve.has_model:
-                speed = self.curve.speed(now if now is not None else least)
+                speed = self.curve.speed(present if present is not None else least)
                 self.horizon_seconds = min(rules.horizon_seconds, left / max(speed, 1e-12))
-                if deadline > 0 and not job.strict and (need := self.curve.enough(left / deadline)) is not None:
+                seconds = self._until_deadline(now)
+                if seconds > 0 and not job.strict and (need := self.curve.enough(left / seconds)) is not None:
                     self.need = need
+
+    def _until_deadline(self, now: float) -> float:
+        """In which what its bid says to be left is to be trained: of a job that trains from when it said so. 0: none, or over."""
+        bid, deadline = self.job.bid, finite(self.job.deadline)
+        trains = bid is not None and bid.training and bool(self.homes[CHIEF])
+        since = min(finite(bid.time, now), now) if bid is not None and trains else now
+        return max(0.0, deadline - since) if deadline > now else 0.0
 
     def _present(self, least: Size, most: Size) -> Size | None:
         """What it was allowed, or has if nobody has allowed it anything yet; None: nothing."""
@@ -186,7 +194,7 @@ class Seating:
         self.limits = {name: tuple(free) for name, free in self.quotas.items()}
         self.parties = [Party(at, job, cluster.time, rules, self.scale, where) for at, job in enumerate(jobs)]
         for party in self.parties:
-            party.bound(rules, price, curves)
+            party.bound(cluster.time, rules, price, curves)
         self._log: list[tuple[Party, str, int, bool]] = []
 
     # ------------------------------------------------------------------------------------------------------ one pod

@@ -91,7 +91,7 @@ class Made:
             most if self.odd else Count(least.ps + most.ps, least.workers + most.workers),
             Pods(*(self.amount(3) for _ in range(4))), tuple(placed), self.some("", "q"), self.number(0.0, NOW), started,
             self.some(True, False, False, False), self.size(), None if self.new else self.some(None, given),
-            self.some(None, self.bid(), self.bid()), self.number(0.0, 200.0),
+            self.some(None, self.bid(), self.bid()), self.number(0.0, 200.0), self.some(0.0, self.number(0.0, 2 * NOW)),
         )  # fmt: skip
 
     def cluster(self) -> Cluster:

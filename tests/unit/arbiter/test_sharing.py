@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,11 @@ def test_by_weight_priorities_count_for_minimums_alone():
 # -------------------------------------------------------------------------------------------------- deadlines
 
 
-def deadline(name: str, seconds: float, **more: float) -> Job:
+def deadline(name: str, seconds: float, **more: Any) -> Job:
     one = job(name, most=(0, 7), power=1.0)
     assert one.bid is not None
-    return dataclasses.replace(one, bid=dataclasses.replace(one.bid, left=600_000.0, deadline_seconds=seconds), **more)
+    known = dataclasses.replace(one.bid, left=600_000.0)
+    return dataclasses.replace(one, bid=known, deadline=NOW + seconds, **more)
 
 
 def test_a_deadline_is_met_before_others_have_more_than_their_least():
@@ -93,10 +95,36 @@ def test_a_deadline_that_nothing_meets_raises_no_need():
     assert workers(cluster([deadline("due", 10.0), job("free", power=1.0)], nodes(1, 8.0))) == [3, 3]
 
 
+def test_a_deadline_is_its_users_word_and_not_its_aimasters():
+    liar = dataclasses.replace(deadline("liar", 1000.0), deadline=0.0)
+    assert liar.bid is not None
+    liar = dataclasses.replace(liar, bid=dataclasses.replace(liar.bid, deadline_seconds=1000.0))
+    assert workers(cluster([liar, job("honest", most=(0, 7), power=1.0)], nodes(1, 8.0))) == [3, 3]
+
+
+def test_a_deadline_comes_nearer_and_who_has_not_trained_meanwhile_needs_more():
+    """Of 3 600 s, in which two trainers would be enough, 2 200 s are gone."""
+    due = deadline("due", 3600.0, started=True)
+    assert due.bid is not None
+    idle = dataclasses.replace(due, bid=dataclasses.replace(due.bid, left=700_000.0, training=False))
+    others = [job("free", power=1.0), job("more", power=1.0)]
+    seen = cluster([idle, *others], nodes(1, 9.0))
+    assert workers(seen) == [2, 2, 2]
+    assert workers(dataclasses.replace(seen, time=NOW + 2200.0)) == [4, 1, 1]
+    assert workers(dataclasses.replace(seen, time=NOW + 4000.0)) == [2, 2, 2], "over: nothing keeps it any more"
+    trains = dataclasses.replace(
+        job("due", most=(0, 7), power=1.0, allowed=(0, 2), on="node-000"), bid=due.bid, deadline=due.deadline
+    )
+    seen = cluster([trains, *others], nodes(1, 9.0))
+    assert workers(dataclasses.replace(seen, time=NOW + 2200.0)) == [2, 2, 2], (
+        "until its AIMaster says what is left now"
+    )
+
+
 def test_what_a_deadline_needs_is_not_taken_by_equals_but_by_minimums_of_a_higher_priority():
     due = dataclasses.replace(deadline("due", 1000.0), started=True)
     running = job("due", most=(0, 7), power=1.0, allowed=(0, 5), on="node-000")
-    due = dataclasses.replace(running, bid=due.bid)
+    due = dataclasses.replace(running, bid=due.bid, deadline=due.deadline)
     assert workers(cluster([due, job("equal")], nodes(1, 6.0))) == [5, None]
     assert workers(cluster([due, job("high", most=(0, 1), priority=1)], nodes(1, 6.0))) == [3, 1]
 
