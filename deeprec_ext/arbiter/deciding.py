@@ -29,6 +29,8 @@ from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
+SKEW_SECONDS = 1.0
+"""That the clock of who decided before may be ahead. Nobody has decided later than that: it counts from now."""
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
 TRIES = 4
@@ -56,7 +58,7 @@ def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008 
         if not turned:
             break
         barred |= turned
-    given = tuple(map(_lasting, allowances, cluster.jobs))
+    given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
     changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
     return Decision(cluster.time, given, changed, used)
 
@@ -91,11 +93,16 @@ def same(one: Allowance, other: Allowance | None) -> bool:
     )  # fmt: skip
 
 
-def _lasting(now: Allowance, before: Job) -> Allowance:
+def _lasting(now: Allowance, before: Job, time: float) -> Allowance:
     """The one before, where it came back to that."""
-    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
-        return dataclasses.replace(before.allowance, job=now.job, why=now.why)
-    return now
+    if before.allowance is None or not same_size(now, before.allowance) or _is_odd(before.allowance, time):
+        return now
+    return dataclasses.replace(before.allowance, job=now.job, why=now.why)
+
+
+def _is_odd(given: Allowance, now: float) -> bool:
+    """Whether it is from a time that cannot be."""
+    return not math.isfinite(given.since) or given.since > now + SKEW_SECONDS
 
 
 def same_size(one: Allowance, other: Allowance) -> bool:
@@ -430,10 +437,9 @@ class Round:
 
     def _rests(self, party: Party) -> bool:
         """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
-        bid = party.job.bid
         if party.is_free_to_change:
             return False
-        if party.silent or (bid is not None and bid.busy):
+        if party.silent or party.busy:
             return True
         return party.age < self.rules.settle_seconds and party.size == party.present
 
@@ -688,9 +694,10 @@ class Round:
             began = self.cluster.time if party.runs or before is not None else party.arrived
             allowance = Allowance(job.name, party.runs, *size, began, "")
             if before is not None and same_size(allowance, before):
-                since = before.since if math.isfinite(before.since) else self.cluster.time
+                odd = _is_odd(before, self.cluster.time)
+                since = self.cluster.time if odd else before.since
                 allowance = dataclasses.replace(allowance, since=since)
-                why = before.why if party.runs and not party.lacks else ""
+                why = before.why if party.runs and not party.lacks and not odd else ""
             else:
                 why = ""
             if not why:

@@ -35,5 +35,7 @@ class Rules:
     """That smaller jobs may start before a larger one that waits; then what becomes free is kept for it."""
     silent_seconds: float = 120.0
     """Without a word from its AIMaster a job is given nothing more; it may be finding back to a new node for a minute."""
+    busy_seconds: float = 300.0
+    """That a scaling under way, as an AIMaster said it, keeps its job as it is."""
     obey_seconds: float = 300.0
     """After which pods beyond an allowance count as staying: a scaling that waits for a lost process takes minutes."""

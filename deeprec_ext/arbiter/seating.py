@@ -28,7 +28,7 @@ class Party:
     """One job while it is decided on."""
 
     __slots__ = (
-        "age", "allowed", "arrived", "blocked", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
+        "age", "allowed", "arrived", "blocked", "busy", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
         "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
         "silent", "started", "top", "weight",
     )  # fmt: skip
@@ -57,6 +57,9 @@ class Party:
         self.silent = job.started and quiet > rules.silent_seconds
         given = job.allowance
         self.age = math.inf if given is None else _age(given.since, now)
+        bid = job.bid
+        said = finite(bid.time, math.inf, math.inf) if bid is not None else math.inf
+        self.busy = bid is not None and bid.busy and abs(now - said) <= rules.busy_seconds
         self.allowed = None if given is None else (given.runs, size_of(Count(given.ps, given.workers)))
         self.runs = runs_before(job)
         self.note = ""
@@ -94,7 +97,7 @@ class Party:
                     self.need = need
 
     def _until_deadline(self, now: float) -> float:
-        """In which what its bid says to be left is to be trained: of a job that trains from when it said so. 0: none, or over."""
+        """In which what its bid says to be left is to be trained: if it trains, from when it said so. 0: none, or over."""
         bid, deadline = self.job.bid, finite(self.job.deadline)
         trains = bid is not None and bid.training and bool(self.homes[CHIEF])
         since = min(finite(bid.time, now), now) if bid is not None and trains else now

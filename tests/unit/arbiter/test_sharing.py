@@ -160,6 +160,24 @@ def test_a_job_is_left_alone_after_a_change_and_while_a_scaling_is_under_way():
     ]
 
 
+def test_a_scaling_that_was_under_way_long_ago_or_is_in_the_future_holds_nothing():
+    for time, after in ((NOW - 200.0, 3), (NOW - 400.0, 7), (NOW + 1e9, 7), (-math.inf, 7), (math.nan, 7)):
+        one = job("a", allowed=(0, 3), on="node-000")
+        assert one.bid is not None
+        said = dataclasses.replace(one.bid, busy=True, time=time)
+        assert workers(cluster([dataclasses.replace(one, bid=said)], nodes(1, 8.0))) == [after]
+
+
+def test_an_allowance_from_the_future_counts_from_now():
+    one = job("a", allowed=(0, 3), on="node-000", age=-9e11)
+    seen = cluster([one], nodes(1, 8.0))
+    first = decide(seen)
+    assert [(given.workers, given.since, given.why) for given in first.allowances] == [
+        (3, NOW, "has 3 workers and the chief")
+    ]
+    assert workers(given(seen, first, later=30.0)) == [7]
+
+
 def test_but_a_minimum_does_not_wait_for_that():
     seen = cluster([job("a", allowed=(0, 7), on="node-000", age=1.0), job("b")], nodes(1, 8.0))
     assert workers(seen) == [3, 3], "what is changed anyway is changed once, to where it belongs"

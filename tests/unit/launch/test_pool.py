@@ -152,7 +152,7 @@ def test_each_process_counts_for_what_it_is_held_to_or_a_core() -> None:
 
 def test_a_deadline_counts_from_when_its_job_came_also_while_it_waits() -> None:
     limits = resolve_limits(
-        ps=0, workers=1, slots=None, min_ps=None, max_ps=None, min_workers=0, max_workers=None, evaluator=False
+        ps=1, workers=1, slots=None, min_ps=None, max_ps=None, min_workers=0, max_workers=None, evaluator=False
     )
     for seconds, deadline in ((60.0, 160.0), (0.0, 0.0)):
         entry = entry_of(
