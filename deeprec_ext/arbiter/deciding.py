@@ -102,7 +102,7 @@ def _lasting(now: Allowance, before: Job, time: float) -> Allowance:
 
 def _is_odd(given: Allowance, now: float) -> bool:
     """Whether it is from a time that cannot be."""
-    return not math.isfinite(given.since) or given.since > now + SKEW_SECONDS
+    return not (math.isfinite(given.since + given.last_until) and given.since <= now + SKEW_SECONDS)
 
 
 def same_size(one: Allowance, other: Allowance) -> bool:
@@ -182,6 +182,7 @@ class Round:
                 self._share(group, below)
             self._even(group)
         self._try_out()
+        self._last()
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -429,7 +430,7 @@ class Round:
     def _needs(self) -> None:
         for party in self._running():
             size = party.size
-            if party.lacks or self._rests(party) or party.need == party.least:
+            if party.lacks or party.last or self._rests(party) or party.need == party.least:
                 continue
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
             if more != size and self._gang(party, party.missing(more), stops=False):
@@ -445,9 +446,16 @@ class Round:
 
     # --------------------------------------------------------------------------------------------------- what is left
 
-    def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
-        """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
-        may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
+    def _share(self, group: Sequence[Party], below: Sequence[Party], *, last: bool = False) -> None:
+        """Steps in the order of their gain, while there is room, or while somebody of `below` gives it.
+
+        Args:
+            last: of those who are the last to be given more, instead of the others.
+        """
+        may = [
+            one for one in group
+            if not one.lacks and one.size != one.top and not self._rests(one) and one.last == last
+        ]  # fmt: skip
         if below:
             below = [one for one in below if one.size != one.least]
             if not below:
@@ -488,11 +496,23 @@ class Round:
         """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
         whether a trial is worth its price is for the job to say. Not of one that ends soon."""
         for party in self._running():
-            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party) or party.last:
                 continue
             lasts = party.horizon_seconds >= self.rules.horizon_seconds
             if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
                 party.note = saying.TRIES
+
+    def _last(self) -> None:
+        """What nobody else wants stays with who was allowed it and has not taken it, or goes to who has left such before."""
+        last = [one for one in self._running() if one.last and not one.lacks]
+        for party in last:
+            if party.untaken is None:
+                continue
+            if party.size == party.present:
+                for role in party.missing(party.untaken):
+                    self.seating.add(party, role)
+                party.note = party.note if party.size == party.untaken else saying.NOT_TAKEN
+        self._share(last, (), last=True)
 
     def _best(self, party: Party) -> Size:
         return party.curve.best
@@ -602,7 +622,9 @@ class Round:
     def _exchange(self, may: Sequence[Party]) -> None:
         for one in may:
             one.blocked = []
-        ups = [entry for one in may if one.size != one.top and (entry := self._entry(one)) is not None]
+        ups = [
+            entry for one in may if one.size != one.top and not one.last and (entry := self._entry(one)) is not None
+        ]  # fmt: skip
         heapq.heapify(ups)
         gained: set[int] = set()
         lost: set[int] = set()
@@ -692,11 +714,12 @@ class Round:
             else:
                 size = (0, 0)
             began = self.cluster.time if party.runs or before is not None else party.arrived
-            allowance = Allowance(job.name, party.runs, *size, began, "")
+            allowance = Allowance(job.name, party.runs, *size, began, "", self._last_until(party))
             if before is not None and same_size(allowance, before):
                 odd = _is_odd(before, self.cluster.time)
                 since = self.cluster.time if odd else before.since
-                allowance = dataclasses.replace(allowance, since=since)
+                until = before.last_until if math.isfinite(before.last_until) else 0.0
+                allowance = dataclasses.replace(allowance, since=since, last_until=until)
                 why = before.why if party.runs and not party.lacks and not odd else ""
             else:
                 why = ""
@@ -704,6 +727,15 @@ class Round:
                 why = self._why(party, size, places)
             found.append(dataclasses.replace(allowance, why=why))
         return found
+
+    def _last_until(self, party: Party) -> float:
+        """If its size has changed."""
+        if not party.runs or not party.last:
+            return 0.0
+        if party.untaken is not None and party.size != party.untaken:
+            return self.cluster.time + self.rules.last_seconds
+        given = party.job.allowance
+        return given.last_until if given is not None and party.untaken is None else 0.0
 
     def _why(self, party: Party, size: Size, places: dict[int, int]) -> str:
         if not party.runs:

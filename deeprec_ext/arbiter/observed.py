@@ -74,6 +74,7 @@ class Allowance:
     workers: int
     since: float  # when it became this; of a job that has waited since it is there: its arrival
     why: str  # one sentence with its figures, for people
+    last_until: float = 0.0  # until then it is the last to be given more: it left to others what it had not taken
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ class Party:
 
     __slots__ = (
         "age", "allowed", "arrived", "blocked", "busy", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
-        "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
-        "silent", "started", "top", "weight",
+        "last", "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
+        "silent", "started", "top", "untaken", "weight",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, now: float, rules: Rules, scale: Scale, nodes: dict[str, int]) -> None:
@@ -64,6 +64,8 @@ class Party:
         self.runs = runs_before(job)
         self.note = ""
         self.lacks = False  # of its least there is something without room
+        self.last = given is not None and now < finite(given.last_until, most=1e12) <= now + rules.last_seconds
+        self.untaken: Size | None = None  # what it was allowed, where it has less and is not about to take it
         self.blocked: list[Size] = []
         self.quota = job.queue
 
@@ -80,6 +82,11 @@ class Party:
         elif self.silent and present is not None:
             wanted = self.present = present
         self.least, self.top = least, wanted
+        if not job.strict and self.present is not None and (has := self._taken(rules)) is not None:
+            has = clipped(has, least, self.present)
+            if has != self.present:
+                self.untaken, self.present = self.present, has
+        self.last = self.last or self.untaken is not None
         self.costs = tuple(max(_cost(self.shapes[role], price), 1e-9) for role in (PS, WORKER))
         known = self.index, least, wanted
         if known not in curves:
@@ -112,6 +119,15 @@ class Party:
         if self.job.bid is not None:
             return clipped(size_of(self.job.bid.size), least, most)
         return clipped((len(self.homes[PS]), len(self.homes[WORKER])), least, most)
+
+    def _taken(self, rules: Rules) -> Size | None:
+        """What it has, or is about to have, where it had the time to take all that it is allowed; None: it had not."""
+        if not self.runs or self.allowed is None or self.busy or not (self.started and self.homes[CHIEF]):
+            return None
+        if self.age <= rules.take_seconds and not self.last:
+            return None
+        ps, workers = size_of(self.job.bid.size) if self.job.bid is not None else (0, 0)
+        return max(ps, len(self.homes[PS])), max(workers, len(self.homes[WORKER]))
 
     @property
     def size(self) -> Size:

@@ -84,7 +84,13 @@ class Made:
             for _ in range(0 if self.new else self.chance.randint(0, 8))
         ]
         given = Allowance(
-            "", self.some(True, True, False), self.count(2), self.count(8), self.number(0.0, 1.5 * NOW), ""
+            "",
+            self.some(True, True, False),
+            self.count(2),
+            self.count(8),
+            self.number(0.0, 1.5 * NOW),
+            "",
+            self.some(0.0, self.number(NOW - 100.0, NOW + 1500.0)),
         )
         return Job(
             self.some("a", "b", "c", "d"), self.some(0, 0, 5, -3), self.number(0.1, 4.0), least,

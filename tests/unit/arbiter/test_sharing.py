@@ -280,6 +280,75 @@ def test_as_many_jobs_as_there_may_be_are_linear():
     assert counts[1] <= 1.2 * counts[0]
 
 
+# ------------------------------------------------------------------------------------------ what is not taken
+
+
+def not_taken(age: float, *, busy: bool = False, priority: int = 5, **more: Any) -> Job:
+    """Allowed seven workers since `age` seconds, and has three."""
+    one = job("slow", allowed=(0, 7), on="node-000", age=age, priority=priority, **more)
+    assert one.bid is not None
+    known = dataclasses.replace(one.bid, size=Count(0, 3), busy=busy)
+    return dataclasses.replace(one, placed=one.placed[:4], bid=known)
+
+
+def test_room_that_is_not_taken_is_for_others_after_some_minutes():
+    other = job("other", least=(0, 0), most=(0, 4), allowed=(0, 0), on="node-000")
+    for age, busy, after in ((100.0, False, [7, 0]), (3600.0, True, [7, 0]), (3600.0, False, [3, 4])):
+        assert workers(cluster([not_taken(age, busy=busy), other], nodes(1, 9.0))) == after
+    seen = cluster([not_taken(3600.0), other], nodes(1, 9.0))
+    assert why(seen, "slow") == (
+        "went from 7 workers and the chief to 3 workers and the chief: others have what it has not taken"
+    )
+    waits = job("waits", least=(0, 3), most=(0, 3), priority=0)
+    assert workers(cluster([not_taken(3600.0), waits], nodes(1, 8.0))) == [3, 3]
+
+
+def test_what_nobody_else_wants_stays_with_who_has_not_taken_it():
+    seen = cluster([not_taken(3600.0), job("other", most=(0, 1), allowed=(0, 1), on="node-000")], nodes(1, 10.0))
+    assert workers(seen) == [7, 1]
+    assert decide(seen).allowances[0] == seen.jobs[0].allowance
+
+
+def test_who_has_left_room_to_others_is_given_more_after_all_others_for_a_while():
+    other = job("other", least=(0, 0), most=(0, 6), allowed=(0, 0), on="node-000")
+    seen = cluster([not_taken(3600.0, priority=0), other], nodes(1, 9.0))
+    first = decide(seen)
+    assert [one.workers for one in first.allowances] == [3, 4]
+    taken = given(seen, first)
+    for later, at in ((60.0, [3, 4]), (1100.0, [3, 4])):
+        assert workers(dataclasses.replace(taken, time=NOW + later)) == at, "equals give it nothing"
+    more = dataclasses.replace(taken, time=NOW + 60.0, nodes=nodes(1, 12.0))
+    assert workers(more) == [4, 6], "but what is over"
+    free = given(more, decide(more), later=1300.0)
+    assert workers(dataclasses.replace(free, nodes=nodes(1, 14.0))) == [6, 6], "then it is one of all again"
+
+
+def test_a_decision_that_nobody_takes_up_is_not_taken_back_and_made_again():
+    """Every twenty seconds for an hour: the room is offered, left to others, and not moved to and fro."""
+    other = job("other", least=(0, 0), most=(0, 8), allowed=(0, 0), on="node-000")
+    slow = not_taken(3600.0, priority=0, least=(0, 0))
+    assert slow.bid is not None
+    slow = dataclasses.replace(
+        slow, placed=slow.placed[:1], bid=dataclasses.replace(slow.bid, size=Count(0, 0))
+    )  # fmt: skip
+    seen, changes, kept = cluster([slow, other], nodes(1, 9.0)), 0, 0.0
+    for _ in range(180):
+        now = decide(seen)
+        changes += len(now.changed)
+        kept += 20.0 * now.allowances[0].workers
+        seen = given(seen, now, later=20.0)
+        has = now.allowances[1].workers
+        there = [dataclasses.replace(one, node="node-000") for one in (seen.jobs[0].placed[:1] * (has + 1))]
+        placed = (there[0], *[dataclasses.replace(one, role="worker") for one in there[1:]])
+        known = seen.jobs[1].bid
+        assert known is not None
+        taken = dataclasses.replace(
+            seen.jobs[1], placed=placed, bid=dataclasses.replace(known, size=Count(0, has), time=seen.time)
+        )
+        seen = dataclasses.replace(seen, jobs=(seen.jobs[0], taken))
+    assert changes <= 12 and 0 < kept < 3600.0, "it is offered its share twice, for three minutes each"
+
+
 def test_why_is_said_of_those_who_are_told_to_give():
     seen = cluster([job("a", allowed=(0, 7), on="node-000"), job("b")], nodes(1, 8.0))
     assert why(seen, "a") == "went from 7 workers and the chief to 3 workers and the chief: others gain more by them"
