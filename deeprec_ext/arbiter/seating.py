@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
-from deeprec_ext.arbiter.observed import Cluster, Count, Job
+from deeprec_ext.arbiter.observed import Cluster, Count, Job, Node
 from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, together
 from deeprec_ext.arbiter.rules import Rules
 
@@ -170,6 +170,11 @@ def runs_before(job: Job) -> bool:
     return job.started or any(pod.role == CHIEF for pod in job.placed)
 
 
+def _preferred(node: Node) -> tuple[float, bool, str]:
+    """Where a pod fits, the cheaper node is taken; of equally cheap ones not one that may go. Without a price: last."""
+    return finite(node.price) or math.inf, node.spot, node.name
+
+
 def _age(since: float, now: float) -> float:
     return max(0.0, now - finite(since, -math.inf, 1e12))
 
@@ -197,7 +202,7 @@ class Seating:
         jobs = cluster.jobs
         amounts = [one for job in jobs for one in resources_of(job.pods)] + [one.resources for one in cluster.waiting]
         self.scale = Scale(cluster.nodes, cluster.quotas, amounts)
-        nodes = sorted(cluster.nodes, key=lambda one: one.name)
+        self.nodes = nodes = sorted(cluster.nodes, key=_preferred)
         where: dict[str, int] = {}
         for at, node in enumerate(nodes):
             where.setdefault(node.name, at)

@@ -103,7 +103,13 @@ class Made:
     def cluster(self) -> Cluster:
         pods = (0, -5, 10**30) if self.odd else (0, 0, 3, 8)
         nodes = [
-            Node(self.some("n0", "n1", "n2", "n3"), self.amount(8), 0.0, False, self.some(*pods))
+            Node(
+                self.some("n0", "n1", "n2", "n3"),
+                self.amount(8),
+                self.number(0.0, 2.0),
+                self.some(True, False),
+                self.some(*pods),
+            )
             for _ in range(self.chance.randint(0, 5))
         ]
         waiting = [

@@ -9,6 +9,7 @@ import pytest
 from deeprec_ext.arbiter.deciding import decide
 from deeprec_ext.arbiter.observed import Allowance, Amount, Cluster, Count, Node, Pods, Quota, Resources
 from deeprec_ext.arbiter.rules import Rules
+from deeprec_ext.arbiter.seating import Seating
 from tests.unit.arbiter.clusters import GIB, NOW, cluster, cores, given, job, nodes, pod, sizes, why, workers
 
 
@@ -56,6 +57,20 @@ def test_pods_that_have_a_node_stay_there():
         spread, placed=(spread.placed[0], dataclasses.replace(spread.placed[1], node="node-001"))
     )
     assert workers(cluster([spread, job("wide", least=(0, 0), most=(0, 0), pod=4.0)], nodes(2))) == [1, None]
+
+
+def test_of_nodes_where_a_pod_fits_it_is_placed_on_the_cheaper_one_then_on_one_that_stays():
+    dear, cheap, spot, unknown = (
+        dataclasses.replace(node, name=name, price=price, spot=name == "b-spot")
+        for node, name, price in zip(nodes(4), ("a-dear", "c-cheap", "b-spot", "a-unknown"), (2.0, 1.0, 1.0, 0.0))
+    )
+    for there, first in (((dear, cheap), "c-cheap"), ((spot, cheap), "c-cheap"), ((unknown, dear), "a-dear")):
+        small = job("small", least=(0, 1), most=(0, 1))
+        seating = Seating(cluster([small], there), Rules(), {})
+        assert seating.add_all(seating.parties[0], seating.parties[0].missing((0, 1))) is None
+        names = sorted((one.name for one in there), key=lambda name: name != first)
+        assert seating.parties[0].seats == {"chief": [0], "ps": [], "worker": [0], "other": []}
+        assert [node.name for node in seating.nodes] == names
 
 
 def test_jobs_of_lower_priority_give_back_workers_before_ps_down_to_their_least():
