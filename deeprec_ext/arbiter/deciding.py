@@ -713,7 +713,8 @@ class Round:
                 size = max(party.size[0], party.least[0]), max(party.size[1], party.least[1])
             else:
                 size = (0, 0)
-            began = self.cluster.time if party.runs or before is not None else party.arrived
+            new = before is None and not party.runs and party.index not in self.barred
+            began = party.arrived if new else self.cluster.time
             allowance = Allowance(job.name, party.runs, *size, began, "", self._last_until(party))
             if before is not None and same_size(allowance, before):
                 odd = _is_odd(before, self.cluster.time)
