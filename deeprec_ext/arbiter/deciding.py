@@ -29,6 +29,8 @@ from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 
+SKEW_SECONDS = 1.0
+"""That the clock of who decided before may be ahead. Nobody has decided later than that: it counts from now."""
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
 TRIES = 4
@@ -56,7 +58,7 @@ def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008 
         if not turned:
             break
         barred |= turned
-    given = tuple(map(_lasting, allowances, cluster.jobs))
+    given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
     changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
     return Decision(cluster.time, given, changed, used)
 
@@ -91,11 +93,16 @@ def same(one: Allowance, other: Allowance | None) -> bool:
     )  # fmt: skip
 
 
-def _lasting(now: Allowance, before: Job) -> Allowance:
+def _lasting(now: Allowance, before: Job, time: float) -> Allowance:
     """The one before, where it came back to that."""
-    if before.allowance is not None and same_size(now, before.allowance) and math.isfinite(before.allowance.since):
-        return dataclasses.replace(before.allowance, job=now.job, why=now.why)
-    return now
+    if before.allowance is None or not same_size(now, before.allowance) or _is_odd(before.allowance, time):
+        return now
+    return dataclasses.replace(before.allowance, job=now.job, why=now.why)
+
+
+def _is_odd(given: Allowance, now: float) -> bool:
+    """Whether it is from a time that cannot be."""
+    return not (math.isfinite(given.since + given.last_until) and given.since <= now + SKEW_SECONDS)
 
 
 def same_size(one: Allowance, other: Allowance) -> bool:
@@ -175,6 +182,7 @@ class Round:
                 self._share(group, below)
             self._even(group)
         self._try_out()
+        self._last()
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -245,9 +253,11 @@ class Round:
     def _waits_again(self, party: Party) -> bool:
         """It was stopped just now, or it would start and stop in turn."""
         given = party.job.allowance
-        return party.index in self.barred or (
-            given is not None and given.since > party.arrived and party.age < self.rules.again_seconds
-        )
+        if party.index in self.barred:
+            return True
+        if given is None or given.runs or party.age >= self.rules.again_seconds:
+            return False
+        return party.started or given.since > party.arrived + 0.01  # else it has only ever waited
 
     def _job_claims(self, party: Party) -> None:
         ran = party.runs
@@ -347,7 +357,7 @@ class Round:
         may = [
             one for one in self._running()
             if one is not besides and one.priority <= above and (queue is None or one.quota == queue)
-            and not one.lacks and (one.priority < priority or not one.silent)
+            and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
         lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
@@ -380,7 +390,13 @@ class Round:
             had[party.index, role] += 1
             party.note = note
         for one in reversed(stopped):
-            if self.seating.add_all(one, one.missing(one.least) + one.staying()) is None:
+            left = Counter({role: count for (index, role), count in had.items() if index == one.index})
+            roles = []
+            for role in one.missing(one.least) + one.staying():
+                if left[role] > 0 or not one.lacks:  # of what it lacked nothing comes back
+                    roles.append(role)
+                    left[role] -= 1
+            if self.seating.add_all(one, roles) is None:
                 one.runs = True
         for party, role in gone:
             if party.runs and len(party.seats[role]) < had[party.index, role]:
@@ -414,7 +430,7 @@ class Round:
     def _needs(self) -> None:
         for party in self._running():
             size = party.size
-            if party.lacks or self._rests(party) or party.need == party.least:
+            if party.lacks or party.last or self._rests(party) or party.need == party.least:
                 continue
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
             if more != size and self._gang(party, party.missing(more), stops=False):
@@ -422,20 +438,26 @@ class Round:
 
     def _rests(self, party: Party) -> bool:
         """Nothing is changed in it for gain. One that is changed anyway may as well be changed by more."""
-        bid = party.job.bid
         if party.is_free_to_change:
             return False
-        if party.silent or (bid is not None and bid.busy):
+        if party.silent or party.busy:
             return True
         return party.age < self.rules.settle_seconds and party.size == party.present
 
     # --------------------------------------------------------------------------------------------------- what is left
 
-    def _share(self, group: Sequence[Party], below: Sequence[Party]) -> None:
-        """Steps in the order of their gain, while there is room, or while somebody of `below` gives it."""
-        may = [one for one in group if not one.lacks and one.size != one.top and not self._rests(one)]
+    def _share(self, group: Sequence[Party], below: Sequence[Party], *, last: bool = False) -> None:
+        """Steps in the order of their gain, while there is room, or while somebody of `below` gives it.
+
+        Args:
+            last: of those who are the last to be given more, instead of the others.
+        """
+        may = [
+            one for one in group
+            if not one.lacks and one.size != one.top and not self._rests(one) and one.last == last
+        ]  # fmt: skip
         if below:
-            below = [one for one in below if one.size != one.least and not one.lacks]
+            below = [one for one in below if one.size != one.least]
             if not below:
                 return
         else:
@@ -474,11 +496,23 @@ class Round:
         """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
         whether a trial is worth its price is for the job to say. Not of one that ends soon."""
         for party in self._running():
-            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party):
+            if party.size == party.top or party.lacks or not party.curve.has_model or self._rests(party) or party.last:
                 continue
             lasts = party.horizon_seconds >= self.rules.horizon_seconds
             if lasts and self.seating.add_all(party, party.missing(party.top)) is None:
                 party.note = saying.TRIES
+
+    def _last(self) -> None:
+        """What nobody else wants stays with who was allowed it and has not taken it, or goes to who has left such before."""
+        last = [one for one in self._running() if one.last and not one.lacks]
+        for party in last:
+            if party.untaken is None:
+                continue
+            if party.size == party.present:
+                for role in party.missing(party.untaken):
+                    self.seating.add(party, role)
+                party.note = party.note if party.size == party.untaken else saying.NOT_TAKEN
+        self._share(last, (), last=True)
 
     def _best(self, party: Party) -> Size:
         return party.curve.best
@@ -518,7 +552,7 @@ class Round:
         mark = self.seating.mark()
         queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
         if queue not in givers:
-            may = [one for one in below if not one.lacks and (queue is None or one.quota == queue)]
+            may = [one for one in below if queue is None or one.quota == queue]
             givers[queue] = Givers(may, lambda one: one.least, self.seating)
         while givers[queue].give() is not None:
             if self.seating.add_all(party, roles) is None:
@@ -588,7 +622,9 @@ class Round:
     def _exchange(self, may: Sequence[Party]) -> None:
         for one in may:
             one.blocked = []
-        ups = [entry for one in may if one.size != one.top and (entry := self._entry(one)) is not None]
+        ups = [
+            entry for one in may if one.size != one.top and not one.last and (entry := self._entry(one)) is not None
+        ]  # fmt: skip
         heapq.heapify(ups)
         gained: set[int] = set()
         lost: set[int] = set()
@@ -677,18 +713,30 @@ class Round:
                 size = max(party.size[0], party.least[0]), max(party.size[1], party.least[1])
             else:
                 size = (0, 0)
-            began = self.cluster.time if party.runs or before is not None else party.arrived
-            allowance = Allowance(job.name, party.runs, *size, began, "")
+            new = before is None and not party.runs and party.index not in self.barred
+            began = party.arrived if new else self.cluster.time
+            allowance = Allowance(job.name, party.runs, *size, began, "", self._last_until(party))
             if before is not None and same_size(allowance, before):
-                since = before.since if math.isfinite(before.since) else self.cluster.time
-                allowance = dataclasses.replace(allowance, since=since)
-                why = before.why if party.runs and not party.lacks else ""
+                odd = _is_odd(before, self.cluster.time)
+                since = self.cluster.time if odd else before.since
+                until = before.last_until if math.isfinite(before.last_until) else 0.0
+                allowance = dataclasses.replace(allowance, since=since, last_until=until)
+                why = before.why if party.runs and not party.lacks and not odd else ""
             else:
                 why = ""
             if not why:
                 why = self._why(party, size, places)
             found.append(dataclasses.replace(allowance, why=why))
         return found
+
+    def _last_until(self, party: Party) -> float:
+        """If its size has changed."""
+        if not party.runs or not party.last:
+            return 0.0
+        if party.untaken is not None and party.size != party.untaken:
+            return self.cluster.time + self.rules.last_seconds
+        given = party.job.allowance
+        return given.last_until if given is not None and party.untaken is None else 0.0
 
     def _why(self, party: Party, size: Size, places: dict[int, int]) -> str:
         if not party.runs:

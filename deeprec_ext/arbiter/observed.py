@@ -57,7 +57,7 @@ class Bid:
     wanted: Count  # that it would have if nobody else were there
     worth: tuple[Worth, ...]  # of at most WORTH_MAX sizes between least and most; empty: no model yet
     left: float = 0.0  # examples still to be trained; 0: not known
-    deadline_seconds: float = 0.0  # until it should have ended; 0: none
+    deadline_seconds: float = 0.0  # until it should have ended; 0: none. To be read by people: `Job.deadline` counts
     change_seconds: float = 0.0  # that a change of its size takes
     pause_seconds: float = 0.0  # of it, in which nobody trains
     training: bool = False
@@ -74,6 +74,7 @@ class Allowance:
     workers: int
     since: float  # when it became this; of a job that has waited since it is there: its arrival
     why: str  # one sentence with its figures, for people
+    last_until: float = 0.0  # until then it is the last to be given more: it left to others what it had not taken
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Job:
     allowance: Allowance | None  # the last that it was given
     bid: Bid | None  # None: its AIMaster has said nothing (yet)
     silent_seconds: float  # since its AIMaster was last heard
+    deadline: float = 0.0  # by when its user wants it ended, seconds since the epoch; 0: none
 
 
 @dataclass(frozen=True)

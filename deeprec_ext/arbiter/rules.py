@@ -35,5 +35,11 @@ class Rules:
     """That smaller jobs may start before a larger one that waits; then what becomes free is kept for it."""
     silent_seconds: float = 120.0
     """Without a word from its AIMaster a job is given nothing more; it may be finding back to a new node for a minute."""
+    take_seconds: float = 180.0
+    """After which others may have what a job was allowed and has not begun to take: as long as a pod takes to come."""
+    last_seconds: float = 1200.0
+    """That a job which left to others what it had not taken is the last to be given more, or it would be kept for it again."""
+    busy_seconds: float = 300.0
+    """That a scaling under way, as an AIMaster said it, keeps its job as it is."""
     obey_seconds: float = 300.0
     """After which pods beyond an allowance count as staying: a scaling that waits for a lost process takes minutes."""

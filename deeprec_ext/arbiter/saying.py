@@ -16,6 +16,7 @@ TRIES = "room was free, and it wants to try"
 DEADLINE = "to make its deadline"
 EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
+NOT_TAKEN = "others have what it has not taken"
 NAME_SHOWN = 80
 FIGURES = 10
 """Of those that wait, who is told what is free: with each change of it they are told anew, a write each."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
-from deeprec_ext.arbiter.observed import Cluster, Count, Job
+from deeprec_ext.arbiter.observed import Cluster, Count, Job, Node
 from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, together
 from deeprec_ext.arbiter.rules import Rules
 
@@ -28,9 +28,9 @@ class Party:
     """One job while it is decided on."""
 
     __slots__ = (
-        "age", "allowed", "arrived", "blocked", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
-        "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
-        "silent", "started", "top", "weight",
+        "age", "allowed", "arrived", "blocked", "busy", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
+        "last", "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
+        "silent", "started", "top", "untaken", "weight",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, now: float, rules: Rules, scale: Scale, nodes: dict[str, int]) -> None:
@@ -57,26 +57,36 @@ class Party:
         self.silent = job.started and quiet > rules.silent_seconds
         given = job.allowance
         self.age = math.inf if given is None else _age(given.since, now)
+        bid = job.bid
+        said = finite(bid.time, math.inf, math.inf) if bid is not None else math.inf
+        self.busy = bid is not None and bid.busy and abs(now - said) <= rules.busy_seconds
         self.allowed = None if given is None else (given.runs, size_of(Count(given.ps, given.workers)))
         self.runs = runs_before(job)
         self.note = ""
         self.lacks = False  # of its least there is something without room
+        self.last = given is not None and now < finite(given.last_until, most=1e12) <= now + rules.last_seconds
+        self.untaken: Size | None = None  # what it was allowed, where it has less and is not about to take it
         self.blocked: list[Size] = []
         self.quota = job.queue
 
-    def bound(self, rules: Rules, price: Sequence[float], curves: Curves) -> None:
+    def bound(self, now: float, rules: Rules, price: Sequence[float], curves: Curves) -> None:
         """Sizes between which it may be, and what they are worth."""
         job, bid = self.job, self.job.bid
         least = size_of(job.least)
         most = max(least[0], size_of(job.most)[0]), max(least[1], size_of(job.most)[1])
         wanted = clipped(size_of(bid.wanted if bid is not None else job.written), least, most)
-        now = self._present(least, most)
-        self.present = None if now is None else clipped(now, least, wanted)
+        present = self._present(least, most)
+        self.present = None if present is None else clipped(present, least, wanted)
         if job.strict:
-            least = wanted if now is None else (min(now[0], wanted[0]), min(now[1], wanted[1]))
-        elif self.silent and now is not None:
-            wanted = self.present = now
+            least = wanted if present is None else (min(present[0], wanted[0]), min(present[1], wanted[1]))
+        elif self.silent and present is not None:
+            wanted = self.present = present
         self.least, self.top = least, wanted
+        if not job.strict and self.present is not None and (has := self._taken(rules)) is not None:
+            has = clipped(has, least, self.present)
+            if has != self.present:
+                self.untaken, self.present = self.present, has
+        self.last = self.last or self.untaken is not None
         self.costs = tuple(max(_cost(self.shapes[role], price), 1e-9) for role in (PS, WORKER))
         known = self.index, least, wanted
         if known not in curves:
@@ -85,12 +95,20 @@ class Party:
         self.need: Size = least
         self.horizon_seconds = rules.horizon_seconds
         if bid is not None:
-            left, deadline = finite(bid.left), finite(bid.deadline_seconds)
+            left = finite(bid.left)
             if left > 0 and self.curve.has_model:
-                speed = self.curve.speed(now if now is not None else least)
+                speed = self.curve.speed(present if present is not None else least)
                 self.horizon_seconds = min(rules.horizon_seconds, left / max(speed, 1e-12))
-                if deadline > 0 and not job.strict and (need := self.curve.enough(left / deadline)) is not None:
+                seconds = self._until_deadline(now)
+                if seconds > 0 and not job.strict and (need := self.curve.enough(left / seconds)) is not None:
                     self.need = need
+
+    def _until_deadline(self, now: float) -> float:
+        """In which what its bid says to be left is to be trained: if it trains, from when it said so. 0: none, or over."""
+        bid, deadline = self.job.bid, finite(self.job.deadline)
+        trains = bid is not None and bid.training and bool(self.homes[CHIEF])
+        since = min(finite(bid.time, now), now) if bid is not None and trains else now
+        return max(0.0, deadline - since) if deadline > now else 0.0
 
     def _present(self, least: Size, most: Size) -> Size | None:
         """What it was allowed, or has if nobody has allowed it anything yet; None: nothing."""
@@ -101,6 +119,15 @@ class Party:
         if self.job.bid is not None:
             return clipped(size_of(self.job.bid.size), least, most)
         return clipped((len(self.homes[PS]), len(self.homes[WORKER])), least, most)
+
+    def _taken(self, rules: Rules) -> Size | None:
+        """What it has, or is about to have, where it had the time to take all that it is allowed; None: it had not."""
+        if not self.runs or self.allowed is None or self.busy or not (self.started and self.homes[CHIEF]):
+            return None
+        if self.age <= rules.take_seconds and not self.last:
+            return None
+        ps, workers = size_of(self.job.bid.size) if self.job.bid is not None else (0, 0)
+        return max(ps, len(self.homes[PS])), max(workers, len(self.homes[WORKER]))
 
     @property
     def size(self) -> Size:
@@ -143,6 +170,11 @@ def runs_before(job: Job) -> bool:
     return job.started or any(pod.role == CHIEF for pod in job.placed)
 
 
+def _preferred(node: Node) -> tuple[float, bool, str]:
+    """Where a pod fits, the cheaper node is taken; of equally cheap ones not one that may go. Without a price: last."""
+    return finite(node.price) or math.inf, node.spot, node.name
+
+
 def _age(since: float, now: float) -> float:
     return max(0.0, now - finite(since, -math.inf, 1e12))
 
@@ -170,7 +202,7 @@ class Seating:
         jobs = cluster.jobs
         amounts = [one for job in jobs for one in resources_of(job.pods)] + [one.resources for one in cluster.waiting]
         self.scale = Scale(cluster.nodes, cluster.quotas, amounts)
-        nodes = sorted(cluster.nodes, key=lambda one: one.name)
+        self.nodes = nodes = sorted(cluster.nodes, key=_preferred)
         where: dict[str, int] = {}
         for at, node in enumerate(nodes):
             where.setdefault(node.name, at)
@@ -186,7 +218,7 @@ class Seating:
         self.limits = {name: tuple(free) for name, free in self.quotas.items()}
         self.parties = [Party(at, job, cluster.time, rules, self.scale, where) for at, job in enumerate(jobs)]
         for party in self.parties:
-            party.bound(rules, price, curves)
+            party.bound(cluster.time, rules, price, curves)
         self._log: list[tuple[Party, str, int, bool]] = []
 
     # ------------------------------------------------------------------------------------------------------ one pod

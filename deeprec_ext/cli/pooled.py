@@ -100,6 +100,7 @@ def _entry(plan: RunPlan, pool: Asked) -> Entry:
         weight=pool.weight,
         now=time.time(),
         autoscaled=plan.values.autoscale,
+        deadline_seconds=plan.values.deadline_seconds,
     )
 
 

@@ -44,6 +44,7 @@ class Entry:
     workers: int = 0
     other: int = 0  # ... so many are there, or were promised
     heard: float = 0.0  # when its AIMaster last answered; 0: it has none yet
+    deadline: float = 0.0  # by when it shall have ended; 0: none
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,16 @@ def pods_of(requests: Requests, evaluator: bool) -> Pods:
 
 
 def entry_of(
-    job: str, limits: Limits, requests: Requests, *, priority: int, weight: float, now: float, autoscaled: bool = False
+    job: str, limits: Limits, requests: Requests, *, priority: int, weight: float, now: float, autoscaled: bool = False,
+    deadline_seconds: float = 0.0,
 ) -> Entry:  # fmt: skip
-    """Of a job that this process launches, before it has room."""
+    """Of a job that this process launches, before it has room. `deadline_seconds`: from now, also where it waits; 0: none."""
     return Entry(
         job=job, pid=os.getpid(), ticks=started(os.getpid()), machine=this_machine(), time=now, priority=priority,
         weight=weight, least=Count(limits.min_ps if limits.slots else 0, limits.min_workers),
         most=Count(limits.max_ps if limits.slots else 0, limits.max_workers), written=Count(limits.ps, limits.workers),
         pods=pods_of(requests, limits.evaluator), arrived=now, autoscaled=autoscaled,
+        deadline=now + deadline_seconds if deadline_seconds > 0 else 0.0,
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def observed(seen: Seen, now: float) -> Cluster:
                 name=entry.job, priority=entry.priority, weight=entry.weight, least=entry.least, most=entry.most,
                 pods=entry.pods, placed=placed(entry), queue="", arrived=entry.arrived, started=entry.running, strict=False,
                 written=entry.written, allowance=before.get(entry.job), bid=urged(entry, seen.bids.get(entry.job)),
-                silent_seconds=max(0.0, now - entry.heard) if entry.heard else 0.0,
+                silent_seconds=max(0.0, now - entry.heard) if entry.heard else 0.0, deadline=entry.deadline,
             )
         )  # fmt: skip
     size = seen.size or PoolSize(0.0, 0)

@@ -214,6 +214,7 @@ class Arbitrated:
             name=asked.name, priority=asked.priority, weight=asked.weight, least=asked.least, most=asked.most,
             pods=asked.pods, placed=placed, queue="", arrived=job.since, started=job.first_step is not None,
             strict=False, written=asked.written, allowance=job.allowance, bid=self._bid(job), silent_seconds=0.0,
+            deadline=asked.deadline,
         )  # fmt: skip
 
     def _bid(self, job: ClusterJob) -> Bid | None:

@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from deeprec_ext.arbiter.deciding import decide
-from deeprec_ext.arbiter.observed import Amount, Cluster, Count, Node, Pods, Quota, Resources
+from deeprec_ext.arbiter.observed import Allowance, Amount, Cluster, Count, Node, Pods, Quota, Resources
 from deeprec_ext.arbiter.rules import Rules
+from deeprec_ext.arbiter.seating import Seating
 from tests.unit.arbiter.clusters import GIB, NOW, cluster, cores, given, job, nodes, pod, sizes, why, workers
 
 
@@ -56,6 +57,20 @@ def test_pods_that_have_a_node_stay_there():
         spread, placed=(spread.placed[0], dataclasses.replace(spread.placed[1], node="node-001"))
     )
     assert workers(cluster([spread, job("wide", least=(0, 0), most=(0, 0), pod=4.0)], nodes(2))) == [1, None]
+
+
+def test_of_nodes_where_a_pod_fits_it_is_placed_on_the_cheaper_one_then_on_one_that_stays():
+    dear, cheap, spot, unknown = (
+        dataclasses.replace(node, name=name, price=price, spot=name == "b-spot")
+        for node, name, price in zip(nodes(4), ("a-dear", "c-cheap", "b-spot", "a-unknown"), (2.0, 1.0, 1.0, 0.0))
+    )
+    for there, first in (((dear, cheap), "c-cheap"), ((spot, cheap), "c-cheap"), ((unknown, dear), "a-dear")):
+        small = job("small", least=(0, 1), most=(0, 1))
+        seating = Seating(cluster([small], there), Rules(), {})
+        assert seating.add_all(seating.parties[0], seating.parties[0].missing((0, 1))) is None
+        names = sorted((one.name for one in there), key=lambda name: name != first)
+        assert seating.parties[0].seats == {"chief": [0], "ps": [], "worker": [0], "other": []}
+        assert [node.name for node in seating.nodes] == names
 
 
 def test_jobs_of_lower_priority_give_back_workers_before_ps_down_to_their_least():
@@ -133,6 +148,16 @@ def test_what_others_no_longer_need_is_taken_back():
     seen = cluster([job("low", allowed=(0, 3), on="node-000")], nodes(1), [pod("serving-1", 100, 2.0)])
     after = dataclasses.replace(given(seen, decide(seen), later=60.0), waiting=())
     assert workers(after) == [3]
+
+
+def test_a_stopped_job_waits_a_moment_before_it_starts_again_and_a_new_one_does_not():
+    """Whoever observes a stopped job says that it is there since then."""
+    for since, started, starts in ((1.0, True, False), (20.0, True, True), (1.0, False, True)):
+        allowance = Allowance("a", False, 0, 0, NOW - since, "waits")
+        one = job("a", most=(0, 1), allowance=allowance, started=started, arrived=NOW - since)
+        assert workers(cluster([one], nodes(1))) == [1 if starts else None]
+    moved = job("a", most=(0, 1), allowance=Allowance("a", False, 0, 0, NOW - 1.0, "stopped before it trained"))
+    assert workers(cluster([moved], nodes(1))) == [None]
 
 
 # ------------------------------------------------------------------------------------------------------ who waits
@@ -244,6 +269,24 @@ def test_a_strict_job_stops_where_it_has_lost_room_and_another_goes_on_with_what
     seen = cluster([job("a", **lost, placed=pods)], nodes(1, 2.0))
     assert workers(seen) == [3]
     assert why(seen, "a") == "goes on with what it has: no room for a worker of 1.0 cores and 1.1 GB"
+
+
+def test_who_lacks_some_of_its_least_gives_to_higher_priorities_what_is_beyond_it_then_stops():
+    """`low` has lost one of its two PS, and its node has no room for another."""
+    low = job("low", least=(2, 0), most=(2, 3), allowed=(2, 3), on="node-000")
+    low = dataclasses.replace(low, placed=(low.placed[0], *low.placed[2:]))
+    lost = dataclasses.replace(low, pods=Pods(cores(1.0), cores(4.0), cores(1.0), Resources()))
+    whole = nodes(1, 8.0)
+    assert why(cluster([lost], whole), "low") == "goes on with what it has: no room for a PS of 4.0 cores and 4.3 GB"
+    first, second = (cluster([lost], whole, [pod("urgent", 1000, size)]) for size in (2.0, 8.0))
+    assert sizes(first) == {"low": (2, 1)}, "two workers for it, and the third stays"
+    assert sizes(second) == {"low": None}
+    waits = [job("high", least=(0, least), most=(0, least), priority=1000) for least in (1, 6)]
+    assert [sizes(cluster([lost, one], whole)) for one in waits] == [
+        {"low": (2, 1), "high": (0, 1)},
+        {"low": None, "high": (0, 6)},
+    ]
+    assert sizes(cluster([lost, job("equal", least=(0, 1), most=(0, 1))], whole)) == {"low": (2, 3), "equal": None}
 
 
 def test_pods_without_room_are_given_up_when_a_node_is_gone():

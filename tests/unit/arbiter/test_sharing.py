@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,11 @@ def test_by_weight_priorities_count_for_minimums_alone():
 # -------------------------------------------------------------------------------------------------- deadlines
 
 
-def deadline(name: str, seconds: float, **more: float) -> Job:
+def deadline(name: str, seconds: float, **more: Any) -> Job:
     one = job(name, most=(0, 7), power=1.0)
     assert one.bid is not None
-    return dataclasses.replace(one, bid=dataclasses.replace(one.bid, left=600_000.0, deadline_seconds=seconds), **more)
+    known = dataclasses.replace(one.bid, left=600_000.0)
+    return dataclasses.replace(one, bid=known, deadline=NOW + seconds, **more)
 
 
 def test_a_deadline_is_met_before_others_have_more_than_their_least():
@@ -93,10 +95,36 @@ def test_a_deadline_that_nothing_meets_raises_no_need():
     assert workers(cluster([deadline("due", 10.0), job("free", power=1.0)], nodes(1, 8.0))) == [3, 3]
 
 
+def test_a_deadline_is_its_users_word_and_not_its_aimasters():
+    liar = dataclasses.replace(deadline("liar", 1000.0), deadline=0.0)
+    assert liar.bid is not None
+    liar = dataclasses.replace(liar, bid=dataclasses.replace(liar.bid, deadline_seconds=1000.0))
+    assert workers(cluster([liar, job("honest", most=(0, 7), power=1.0)], nodes(1, 8.0))) == [3, 3]
+
+
+def test_a_deadline_comes_nearer_and_who_has_not_trained_meanwhile_needs_more():
+    """Of 3 600 s, in which two trainers would be enough, 2 200 s are gone."""
+    due = deadline("due", 3600.0, started=True)
+    assert due.bid is not None
+    idle = dataclasses.replace(due, bid=dataclasses.replace(due.bid, left=700_000.0, training=False))
+    others = [job("free", power=1.0), job("more", power=1.0)]
+    seen = cluster([idle, *others], nodes(1, 9.0))
+    assert workers(seen) == [2, 2, 2]
+    assert workers(dataclasses.replace(seen, time=NOW + 2200.0)) == [4, 1, 1]
+    assert workers(dataclasses.replace(seen, time=NOW + 4000.0)) == [2, 2, 2], "over: nothing keeps it any more"
+    trains = dataclasses.replace(
+        job("due", most=(0, 7), power=1.0, allowed=(0, 2), on="node-000"), bid=due.bid, deadline=due.deadline
+    )
+    seen = cluster([trains, *others], nodes(1, 9.0))
+    assert workers(dataclasses.replace(seen, time=NOW + 2200.0)) == [2, 2, 2], (
+        "until its AIMaster says what is left now"
+    )
+
+
 def test_what_a_deadline_needs_is_not_taken_by_equals_but_by_minimums_of_a_higher_priority():
     due = dataclasses.replace(deadline("due", 1000.0), started=True)
     running = job("due", most=(0, 7), power=1.0, allowed=(0, 5), on="node-000")
-    due = dataclasses.replace(running, bid=due.bid)
+    due = dataclasses.replace(running, bid=due.bid, deadline=due.deadline)
     assert workers(cluster([due, job("equal")], nodes(1, 6.0))) == [5, None]
     assert workers(cluster([due, job("high", most=(0, 1), priority=1)], nodes(1, 6.0))) == [3, 1]
 
@@ -130,6 +158,24 @@ def test_a_job_is_left_alone_after_a_change_and_while_a_scaling_is_under_way():
     assert workers(cluster([dataclasses.replace(one, bid=dataclasses.replace(one.bid, busy=True))], nodes(1, 8.0))) == [
         3
     ]
+
+
+def test_a_scaling_that_was_under_way_long_ago_or_is_in_the_future_holds_nothing():
+    for time, after in ((NOW - 200.0, 3), (NOW - 400.0, 7), (NOW + 1e9, 7), (-math.inf, 7), (math.nan, 7)):
+        one = job("a", allowed=(0, 3), on="node-000")
+        assert one.bid is not None
+        said = dataclasses.replace(one.bid, busy=True, time=time)
+        assert workers(cluster([dataclasses.replace(one, bid=said)], nodes(1, 8.0))) == [after]
+
+
+def test_an_allowance_from_the_future_counts_from_now():
+    one = job("a", allowed=(0, 3), on="node-000", age=-9e11)
+    seen = cluster([one], nodes(1, 8.0))
+    first = decide(seen)
+    assert [(given.workers, given.since, given.why) for given in first.allowances] == [
+        (3, NOW, "has 3 workers and the chief")
+    ]
+    assert workers(given(seen, first, later=30.0)) == [7]
 
 
 def test_but_a_minimum_does_not_wait_for_that():
@@ -232,6 +278,75 @@ def test_as_many_jobs_as_there_may_be_are_linear():
             decide(cluster([job(f"j-{at}", most=(0, 15)) for at in range(many)], nodes(many)))
             counts.append(len(looked) / many)
     assert counts[1] <= 1.2 * counts[0]
+
+
+# ------------------------------------------------------------------------------------------ what is not taken
+
+
+def not_taken(age: float, *, busy: bool = False, priority: int = 5, **more: Any) -> Job:
+    """Allowed seven workers since `age` seconds, and has three."""
+    one = job("slow", allowed=(0, 7), on="node-000", age=age, priority=priority, **more)
+    assert one.bid is not None
+    known = dataclasses.replace(one.bid, size=Count(0, 3), busy=busy)
+    return dataclasses.replace(one, placed=one.placed[:4], bid=known)
+
+
+def test_room_that_is_not_taken_is_for_others_after_some_minutes():
+    other = job("other", least=(0, 0), most=(0, 4), allowed=(0, 0), on="node-000")
+    for age, busy, after in ((100.0, False, [7, 0]), (3600.0, True, [7, 0]), (3600.0, False, [3, 4])):
+        assert workers(cluster([not_taken(age, busy=busy), other], nodes(1, 9.0))) == after
+    seen = cluster([not_taken(3600.0), other], nodes(1, 9.0))
+    assert why(seen, "slow") == (
+        "went from 7 workers and the chief to 3 workers and the chief: others have what it has not taken"
+    )
+    waits = job("waits", least=(0, 3), most=(0, 3), priority=0)
+    assert workers(cluster([not_taken(3600.0), waits], nodes(1, 8.0))) == [3, 3]
+
+
+def test_what_nobody_else_wants_stays_with_who_has_not_taken_it():
+    seen = cluster([not_taken(3600.0), job("other", most=(0, 1), allowed=(0, 1), on="node-000")], nodes(1, 10.0))
+    assert workers(seen) == [7, 1]
+    assert decide(seen).allowances[0] == seen.jobs[0].allowance
+
+
+def test_who_has_left_room_to_others_is_given_more_after_all_others_for_a_while():
+    other = job("other", least=(0, 0), most=(0, 6), allowed=(0, 0), on="node-000")
+    seen = cluster([not_taken(3600.0, priority=0), other], nodes(1, 9.0))
+    first = decide(seen)
+    assert [one.workers for one in first.allowances] == [3, 4]
+    taken = given(seen, first)
+    for later, at in ((60.0, [3, 4]), (1100.0, [3, 4])):
+        assert workers(dataclasses.replace(taken, time=NOW + later)) == at, "equals give it nothing"
+    more = dataclasses.replace(taken, time=NOW + 60.0, nodes=nodes(1, 12.0))
+    assert workers(more) == [4, 6], "but what is over"
+    free = given(more, decide(more), later=1300.0)
+    assert workers(dataclasses.replace(free, nodes=nodes(1, 14.0))) == [6, 6], "then it is one of all again"
+
+
+def test_a_decision_that_nobody_takes_up_is_not_taken_back_and_made_again():
+    """Every twenty seconds for an hour: the room is offered, left to others, and not moved to and fro."""
+    other = job("other", least=(0, 0), most=(0, 8), allowed=(0, 0), on="node-000")
+    slow = not_taken(3600.0, priority=0, least=(0, 0))
+    assert slow.bid is not None
+    slow = dataclasses.replace(
+        slow, placed=slow.placed[:1], bid=dataclasses.replace(slow.bid, size=Count(0, 0))
+    )  # fmt: skip
+    seen, changes, kept = cluster([slow, other], nodes(1, 9.0)), 0, 0.0
+    for _ in range(180):
+        now = decide(seen)
+        changes += len(now.changed)
+        kept += 20.0 * now.allowances[0].workers
+        seen = given(seen, now, later=20.0)
+        has = now.allowances[1].workers
+        there = [dataclasses.replace(one, node="node-000") for one in (seen.jobs[0].placed[:1] * (has + 1))]
+        placed = (there[0], *[dataclasses.replace(one, role="worker") for one in there[1:]])
+        known = seen.jobs[1].bid
+        assert known is not None
+        taken = dataclasses.replace(
+            seen.jobs[1], placed=placed, bid=dataclasses.replace(known, size=Count(0, has), time=seen.time)
+        )
+        seen = dataclasses.replace(seen, jobs=(seen.jobs[0], taken))
+    assert changes <= 12 and 0 < kept < 3600.0, "it is offered its share twice, for three minutes each"
 
 
 def test_why_is_said_of_those_who_are_told_to_give():

@@ -150,6 +150,17 @@ def test_each_process_counts_for_what_it_is_held_to_or_a_core() -> None:
     )
 
 
+def test_a_deadline_counts_from_when_its_job_came_also_while_it_waits() -> None:
+    limits = resolve_limits(
+        ps=1, workers=1, slots=None, min_ps=None, max_ps=None, min_workers=0, max_workers=None, evaluator=False
+    )
+    for seconds, deadline in ((60.0, 160.0), (0.0, 0.0)):
+        entry = entry_of(
+            "/a", limits, Requests(), priority=0, weight=1.0, now=100.0, deadline_seconds=seconds
+        )  # fmt: skip
+        assert observed(Seen(PoolSize(4.0, 1 << 30), (entry,)), 120.0).jobs[0].deadline == deadline
+
+
 def test_what_the_autoscaler_has_given_a_process_counts() -> None:
     there = [
         ("chief", Resources()),
