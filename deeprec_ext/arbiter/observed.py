@@ -111,6 +111,7 @@ class Job:
     allowance: Allowance | None  # the last that it was given
     bid: Bid | None  # None: its AIMaster has said nothing (yet)
     silent_seconds: float  # since its AIMaster was last heard
+    deadline: float = 0.0  # by which it should have ended, as its user wrote it; 0: none
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Waiting:
     priority: int
     resources: Resources
     since: float
+    nodes: tuple[str, ...] = ()  # to which it may go; empty: all
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from deeprec_ext.arbiter.observed import Allowance, Bid, Count, Job, Placed, Pods, Resources
 from tfjob.arbiting.amounts import NOTHING, added, requested
-from tfjob.arbiting.reach import Reach, reach_of
-from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, seconds
+from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, Reach, reach_of, seconds
 from tfjob.model import names
 from tfjob.model.annotations import Elastic, parse, sizes
 from tfjob.model.arbitrated import allowance_of, bid_of

@@ -10,7 +10,8 @@ from deeprec_ext.units import counted, few, sized
 from tfjob.arbiting.amounts import added, as_numbers, lacking, resources, shown, times
 from tfjob.arbiting.bidders import CHIEF, Bidder, Classes
 from tfjob.arbiting.observing import Seen, hard_limits, key_of
-from tfjob.arbiting.reach import Reach, admits
+from tfjob.arbiting.reach import admits
+from tfjob.arbiting.seen import Reach
 from tfjob.model.events import Event
 
 NO_CLASS, NEVER_FITS, UNREAD, NO_RIGHTS = "NoPriorityClass", "NeverFits", "NotReadable", "ArbiterConfined"

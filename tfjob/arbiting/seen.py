@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -33,6 +34,14 @@ FOR_WANT_OF_ROOM = ("insufficient", "too many pods")
 """In what schedulers say of a pod without a node. Who waits for a volume or a label is not helped by room."""
 
 
+class Reach(NamedTuple):
+    """To which nodes a pod may go. Hashable: many have the same."""
+
+    selector: tuple[tuple[str, str], ...]
+    tolerations: str
+    affinity: str
+
+
 class PodSeen(NamedTuple):
     """A pod that has not ended."""
 
@@ -48,6 +57,7 @@ class PodSeen(NamedTuple):
     waits_since: float  # for room; 0: it does not
     ready: bool  # of an AIMaster: others come to it and go all the time, and nobody asks
     ready_since: float  # or not ready since; 0: not known
+    reach: Reach | None  # of one that waits for room
 
     @property
     def key(self) -> Key:
@@ -105,11 +115,24 @@ def pod_seen(pod: Manifest) -> PodSeen | None:
     owners: list[Manifest] = [one for one in metadata.get("ownerReferences") or () if one.get("controller")]
     index = str(labels.get(names.INDEX_LABEL) or "")
     scheduled = None if node or metadata.get("deletionTimestamp") else conditions.get("PodScheduled")
+    waits_since = _waits_since(scheduled)
     return PodSeen(
         _short(metadata.get("namespace")), str(metadata["name"]), _short(owners[0].get("uid")) if owners else "",
         _short(labels.get(names.JOB_LABEL)), type_, int(index) if index.isdigit() else 0, _short(node),
-        _whole(spec.get("priority")), requested(spec), _waits_since(scheduled),
-        ready.get("status") == "True", seconds(ready.get("lastTransitionTime")),
+        _whole(spec.get("priority")), requested(spec), waits_since,
+        ready.get("status") == "True", seconds(ready.get("lastTransitionTime")), reach_of(spec) if waits_since else None,
+    )  # fmt: skip
+
+
+def reach_of(spec: Manifest) -> Reach:
+    """Of a pod's, or a template's, `spec`."""
+    selector = spec.get("nodeSelector")
+    affinity: Any = spec
+    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        affinity = affinity.get(key) if isinstance(affinity, dict) else None
+    return Reach(
+        tuple(sorted((str(key), str(value)) for key, value in selector.items())) if isinstance(selector, dict) else (),
+        json.dumps(spec.get("tolerations") or [], sort_keys=True), json.dumps(affinity or [], sort_keys=True),
     )  # fmt: skip
 
 

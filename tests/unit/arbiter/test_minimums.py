@@ -129,6 +129,18 @@ def test_a_job_stops_for_a_pod_of_others_that_has_no_room_otherwise():
     assert workers(cluster([low], nodes(1), [pod("serving-1", 100, 5.0)])) == [3]
 
 
+def test_a_pod_of_others_gets_room_only_on_nodes_to_which_it_may_go():
+    """And whoever is elsewhere gives nothing."""
+    jobs = [job(f"on-{at}", least=(0, 0), most=(0, 3), allowed=(0, 3), on=f"node-00{at}") for at in range(2)]
+    waits = dataclasses.replace(pod("serving", 100, 2.0), nodes=("node-001", "of-another-pool"))
+    assert workers(cluster(jobs, nodes(2), [waits])) == [3, 1]
+    assert workers(cluster(jobs, nodes(3), [waits])) == [3, 1], "what is free on the third is of no use to it"
+    strange = dataclasses.replace(waits, nodes=("of-another-pool",))
+    assert workers(cluster(jobs, nodes(2), [strange])) == [3, 3]
+    both = [strange, dataclasses.replace(waits, name="another")]
+    assert workers(cluster(jobs, nodes(2), both)) == [3, 1], "that one has no room says nothing of the other"
+
+
 def test_what_others_no_longer_need_is_taken_back():
     seen = cluster([job("low", allowed=(0, 3), on="node-000")], nodes(1), [pod("serving-1", 100, 2.0)])
     after = dataclasses.replace(given(seen, decide(seen), later=60.0), waiting=())

@@ -22,7 +22,7 @@ from tests.unit.tfjob.arbiting.clusters import (
     tfjob,
 )
 from tfjob.arbiting.amounts import requested
-from tfjob.arbiting.observing import Labels, observe
+from tfjob.arbiting.observing import REACHED_MAX, Labels, observe
 from tfjob.arbiting.seen import pod_seen
 from tfjob.model.arbitrated import written_allowance, written_bid
 
@@ -145,6 +145,32 @@ def test_who_waits_for_room_is_told_by_priority_and_who_waits_for_something_else
     found = observed([job], pods, nodes=[node()]).waiting
     assert [(one.name, one.priority) for one in found] == [("web/high", 9), ("web/low", 1)]
     assert found[1].resources == Resources(2.0, GIB) and found[0].since == NOW - 60
+
+
+def test_who_waits_for_nodes_that_no_job_uses_is_not_told_and_who_may_use_some_names_them():
+    serving = [{"key": "pool", "value": "serving", "effect": "NoSchedule"}]
+    nodes = [
+        node("n1"), node("n2", labels={"zone": "b"}),
+        node("serving", labels={"pool": "serving"}, taints=serving),
+    ]  # fmt: skip
+    tolerates = [{"key": "pool", "operator": "Exists"}]
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
+    zone = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pods = [
+        pod("there", waits=FULL, priority=9, nodeSelector={"pool": "serving"}, tolerations=tolerates),
+        pod("nowhere", waits=FULL, priority=8, nodeSelector={"pool": "none"}),
+        pod("some", waits=FULL, priority=7, affinity=zone), pod("every", waits=FULL, priority=6, tolerations=tolerates),
+    ]  # fmt: skip
+    found = observed([tfjob()], pods, nodes=nodes)
+    assert [(one.name, one.nodes) for one in found.waiting] == [("web/some", ("n2",)), ("web/every", ())]
+    confined = observed([tfjob()], pods, nodes=None, quotas=[quota(cpu="8", memory="9Gi")]).waiting
+    assert [one.nodes for one in confined] == [()] * 4, "where nobody may see nodes"
+
+
+def test_of_many_nodes_the_roomiest_are_named():
+    nodes = [node(f"n{at:03}", 4 + at % 100, labels={"zone": "b"}) for at in range(200)] + [node("other")]
+    (found,) = observed([tfjob()], [pod("some", waits=FULL, nodeSelector={"zone": "b"})], nodes=nodes).waiting
+    assert len(found.nodes) == REACHED_MAX and {"n099", "n199"} <= set(found.nodes)
 
 
 def test_the_quota_of_a_namespace_counts_for_its_jobs_without_what_others_use_there():

@@ -9,7 +9,7 @@ from tests.unit.tfjob.arbiting.clusters import NOW, node, pods_of, priority_clas
 from tfjob.arbiting.gangs import kept
 from tfjob.arbiting.observing import observe
 from tfjob.arbiting.problems import NEVER_FITS, NO_CLASS, NO_RIGHTS, UNREAD, Capacities, problems
-from tfjob.arbiting.reach import reach_of
+from tfjob.arbiting.seen import reach_of
 
 
 def told(job: Any, pods: Any = (), **others: Any) -> dict[str, str]:

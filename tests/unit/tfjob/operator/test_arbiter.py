@@ -301,6 +301,26 @@ def test_priorities_are_followed():
     play(scenario)
 
 
+def test_a_pod_that_waits_for_nodes_of_its_own_stops_no_training():
+    async def scenario(rig: Rig) -> None:
+        taints = [{"key": "pool", "value": "serving", "effect": "NoSchedule"}]
+        rig.put(node("n1", 5), node("s1", 2, labels={"pool": "serving"}, taints=taints))
+        rig.running(low(), ps=1, workers=3)
+        tolerates = [{"key": "pool", "operator": "Exists"}]
+        full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
+        rig.put(
+            pod("there", "s1", 2),
+            pod("serving", cpu=2, priority=1000, waits=full, nodeSelector={"pool": "serving"}, tolerations=tolerates),
+        )
+        arbiter = await rig.synced(rig.operator())
+        for later in (0, 1, 400):
+            await arbiter.look(time.time() + later)
+        found = rig.allowance()
+        assert (found.runs, found.ps, found.workers) == (True, 1, 3)
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("admitted", [False, True])
 def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(admitted: bool):
     async def scenario(rig: Rig) -> None:
