@@ -36,6 +36,7 @@ class Bidder:
     queue: str  # that it names itself, or Kueue's or Volcano's
     strict: bool
     arrived: float
+    deadline: float
     started: bool
     bid: Bid | None
     allowance: Allowance | None
@@ -69,7 +70,7 @@ def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | Non
     return Bidder(
         key, job, options, written, _requests(job, aimaster), reach_of(chief.template["spec"]), _classes(job),
         _queue(job, options), ("supervise", "strict") in options.settings,
-        _arrived(manifest, job, allowance), _has_run(job), bid, allowance,
+        _arrived(manifest, job, allowance), _deadline(manifest, job, options), _has_run(job), bid, allowance,
         tuple(f"{name}: {why}" for name, why in unread.items() if why),
     )  # fmt: skip
 
@@ -106,6 +107,14 @@ def _arrived(manifest: Manifest, job: TFJob, allowance: Allowance | None) -> flo
     resumed = (condition(job.status, SUSPENDED) or {}).get("lastTransitionTime")
     stopped = allowance.since if allowance is not None and not allowance.runs and _has_run(job) else 0.0
     return max(seconds(manifest["metadata"].get("creationTimestamp")), seconds(resumed), stopped)
+
+
+def _deadline(manifest: Manifest, job: TFJob, options: Elastic) -> float:
+    """Counted from its beginning, or from when it was made, as long as it has not begun; 0: it has none."""
+    settings = dict(options.settings)
+    lasts = float(settings.get("deadline_seconds", 0.0)) if settings.get("objective") == "deadline" else 0.0
+    begun = seconds(job.status.get("startTime")) or seconds(manifest["metadata"].get("creationTimestamp"))
+    return begun + lasts if lasts > 0 and begun else 0.0
 
 
 def _has_run(job: TFJob) -> bool:
@@ -147,9 +156,9 @@ class View(NamedTuple):
 
 
 def views(bidder: Bidder, pods: Iterable[PodSeen]) -> list[View]:
-    """Of those that it owns, by name."""
+    """Of those that it owns, of each type by index."""
     found = [pod for pod in pods if pod.owner == bidder.job.uid]
-    return [View(_role(bidder, pod), pod) for pod in sorted(found, key=lambda pod: pod.name)]
+    return [View(_role(bidder, pod), pod) for pod in sorted(found, key=lambda pod: (pod.type, pod.number, pod.name))]
 
 
 def _role(bidder: Bidder, pod: PodSeen) -> str:
@@ -184,7 +193,7 @@ def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str
         pods=sizes_of_pods(bidder, found),
         placed=tuple(Placed(view.role, view.pod.node) for view in found if view.pod.node),
         queue=queue, arrived=bidder.arrived, started=bidder.started, strict=bidder.strict, written=bidder.written,
-        allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now),
+        allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now), deadline=bidder.deadline,
     )  # fmt: skip
 
 

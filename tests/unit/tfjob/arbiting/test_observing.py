@@ -61,6 +61,25 @@ def test_a_job_is_what_its_user_wrote_its_aimaster_said_and_its_pods_are():
     assert [one.role for one in found.placed] == ["other", "chief", "ps", "worker", "worker"]
 
 
+def test_placed_pods_are_in_the_order_of_their_indices():
+    job = tfjob(workers=12)
+    pods = pods_of(job, "n1", ps=1, workers=12)
+    for index, one in enumerate(pods[2:]):
+        one["spec"]["nodeName"] = f"n{index}"
+    (found,) = observed([job], pods, nodes=[node()]).jobs
+    assert [one.node for one in found.placed if one.role == "worker"] == [f"n{index}" for index in range(12)]
+
+
+def test_a_deadline_counts_from_the_beginning_or_from_when_the_job_was_made():
+    says = {"autoscale": "true", "deadline": "2h"}
+    began = {"startTime": "2027-01-15T08:00:00Z"}
+    jobs = [
+        tfjob("a", annotations=says), tfjob("b", annotations=says, status=began), tfjob("c"),
+        tfjob("d", annotations={"autoscale": "true"}, status=began),
+    ]  # fmt: skip
+    assert [one.deadline for one in observed(jobs, nodes=[node()]).jobs] == [NOW - 60 + 7200, NOW + 7200, 0.0, 0.0]
+
+
 def test_without_a_chief_worker_0_is_it():
     job = tfjob(workers=3)
     del job["spec"]["tfReplicaSpecs"]["Chief"]
