@@ -75,6 +75,13 @@ def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | Non
     )  # fmt: skip
 
 
+def is_suspended(manifest: Manifest) -> bool:
+    """By its user, or by Kueue; of a job that need not be valid."""
+    spec = manifest.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    return isinstance(policy, dict) and policy.get("suspend") is True
+
+
 def _written(job: TFJob, options: Elastic | None) -> Count:
     """As the user wrote it. Raises InvalidError."""
     found = sizes(job, names.STARTED_WITH_ANNOTATION)

@@ -301,6 +301,57 @@ def test_priorities_are_followed():
     play(scenario)
 
 
+def test_a_suspended_job_may_have_nothing_and_resumed_waits_for_room_as_others_do():
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 6))
+        least = {"annotations": {"min-workers": "3"}}
+        rig.running(low("old", **least), ps=1, workers=3)
+        arbiter = await rig.synced(rig.operator())
+        await arbiter.look(time.time())
+        assert rig.allowance("old").runs
+        rig.api.change(TFJOBS, "old", {"spec": {"runPolicy": {"suspend": True}}})
+        await rig.caught_up()
+        await arbiter.look(time.time() + 1)
+        assert rig.allowance("old").runs, "its pods are there still: the suspension may be taken back"
+        for name in [name for plural, name in rig.api.objects if plural == PODS.plural]:
+            rig.api.vanish(PODS, name)
+        rig.running(low("new", **least), ps=1, workers=3)
+        await rig.caught_up()
+        before = len(rig.writes())
+        await arbiter.look(time.time() + 2)
+        rested = rig.allowance("old")
+        assert (rested.runs, rested.why) == (False, acting.RESTS) and rig.allowance("new").workers == 3
+        assert sorted(rig.writes()[before:]) == [("patch", "tfjobs", "new"), ("patch", "tfjobs", "old")]
+        for later in (3, 4, 400):
+            await rig.caught_up()
+            await arbiter.look(time.time() + later)
+        assert len(rig.writes()) == before + 2, "once"
+        arbiter._rested["ml", "old"] = resumed = time.time() + 400
+        rig.api.change(TFJOBS, "old", {"spec": {"runPolicy": {"suspend": False}}})
+        await rig.caught_up()
+        await arbiter.look(resumed + 1)
+        found = rig.allowance("old")
+        assert not found.runs and "waits for" in found.why and rig.allowance("new").runs
+        assert found.since == pytest.approx(resumed, abs=1), "it does not wait since it was suspended"
+
+    play(scenario)
+
+
+def test_a_job_that_is_resumed_meanwhile_is_looked_at_before_anything_is_taken_from_it():
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 8), low())
+        arbiter = await rig.synced(rig.operator())
+        await arbiter.look(time.time())
+        rig.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": True}}})
+        await rig.caught_up()
+        rig.api.silent = True
+        rig.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": False}}})
+        assert await arbiter.look(time.time() + 1)
+        assert rig.allowance().runs
+
+    play(scenario)
+
+
 def test_a_pod_that_waits_for_nodes_of_its_own_stops_no_training():
     async def scenario(rig: Rig) -> None:
         taints = [{"key": "pool", "value": "serving", "effect": "NoSchedule"}]
