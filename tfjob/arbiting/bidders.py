@@ -15,6 +15,7 @@ from tfjob.model.arbitrated import allowance_of, bid_of
 from tfjob.model.conditions import RESTARTING, RUNNING, SUSPENDED, condition, is_finished
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import InvalidError, TFJob
+from tfjob.pods import spot
 
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
 """Roles as `Placed` has them."""
@@ -68,7 +69,7 @@ def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | Non
     unread = {names.WORTH_ANNOTATION: bad_bid, names.ALLOWANCE_ANNOTATION: bad_allowance}
     chief = job.specs[job.chief or names.WORKER]
     return Bidder(
-        key, job, options, written, _requests(job, aimaster), reach_of(chief.template["spec"]), _classes(job),
+        key, job, options, written, _requests(job, aimaster), _reach(chief.template["spec"], options), _classes(job),
         _queue(job, options), ("supervise", "strict") in options.settings,
         _arrived(manifest, job, allowance), _deadline(manifest, job, options), _has_run(job), bid, allowance,
         tuple(f"{name}: {why}" for name, why in unread.items() if why),
@@ -97,6 +98,14 @@ def _requests(job: TFJob, aimaster: Resources) -> dict[str, Resources]:
         CHIEF: of_types[job.chief or names.WORKER], PS: of_types.get(names.PS, NOTHING),
         WORKER: of_types.get(names.WORKER, NOTHING), OTHER: added([aimaster, *evaluators]),
     }  # fmt: skip
+
+
+def _reach(spec: Manifest, options: Elastic) -> Reach:
+    """Without its wish for spot nodes, which is dropped where there are none; what tolerates their taint stays."""
+    if options.spot is None:
+        return reach_of(spec)
+    anywhere = spot.without({"spec": spec}, *options.spot)["spec"]
+    return reach_of({**anywhere, "tolerations": spec.get("tolerations")})
 
 
 def _classes(job: TFJob) -> tuple[str, ...]:

@@ -54,6 +54,22 @@ def test_a_job_that_no_node_may_take_is_told():
     assert "no node to which its pods may go" in told(job, nodes=[node(labels={"pool": "train"})])[NEVER_FITS]
 
 
+def test_a_job_that_only_wishes_for_spot_nodes_fits_on_others_where_there_are_none():
+    wish = {"annotations": {"spot": "spot=true"}}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "spot", "operator": "In", "values": ["true"]}]}]}}}  # fmt: skip
+    tolerates = [{"key": "spot", "operator": "Exists"}]
+    for template in ({"nodeSelector": {"spot": "true"}}, {"affinity": affinity}):
+        job = tfjob(template={**template, "tolerations": tolerates}, **wish)
+        taints = [{"key": "spot", "value": "true", "effect": "NoSchedule"}]
+        nodes = [node("n1"), node("s1", labels={"spot": "true"}, taints=taints)]
+        assert not told(job, nodes=nodes[:1]) and not told(job, nodes=nodes[1:])
+        assert [one.name for one in observe(seen([job], nodes=nodes), NOW).nodes] == ["n1", "s1"]
+        assert NEVER_FITS in told(tfjob(template=template), nodes=nodes[:1]), "it is no wish without the annotation"
+    elsewhere = tfjob(template={"nodeSelector": {"spot": "true", "pool": "a"}}, **wish)
+    assert NEVER_FITS in told(elsewhere, nodes=[node("n1")])
+
+
 def test_a_quota_that_is_less_than_the_least_is_told():
     job = tfjob(annotations={"min-workers": "2"})
     message = told(job, nodes=[node()], quotas=[quota(cpu="3", memory="1Ti")])[NEVER_FITS]
