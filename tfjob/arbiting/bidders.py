@@ -205,12 +205,24 @@ def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str
     options = bidder.options
     return Job(
         name=bidder.name, priority=classes.priority(bidder, (view.pod for view in found)), weight=options.weight,
-        least=Count(options.min_ps, options.min_workers), most=Count(options.max_ps, options.max_workers),
+        least=_least(options, found), most=Count(options.max_ps, options.max_workers),
         pods=sizes_of_pods(bidder, found),
         placed=tuple(Placed(view.role, view.pod.node) for view in found if view.pod.node),
         queue=queue, arrived=bidder.arrived, started=bidder.started, strict=bidder.strict, written=bidder.written,
         allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now), deadline=bidder.deadline,
     )  # fmt: skip
+
+
+def _least(options: Elastic, found: Iterable[View]) -> Count:
+    """As written, but no less than the AIMaster that there is was started with: it would not go below that."""
+    for view in found:
+        if view.pod.least is not None:
+            kept = view.pod.least
+            return Count(
+                max(options.min_ps, min(kept.ps, options.max_ps)),
+                max(options.min_workers, min(kept.workers, options.max_workers)),
+            )
+    return Count(options.min_ps, options.min_workers)
 
 
 def _silence(bidder: Bidder, found: Iterable[View], now: float) -> float:

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from deeprec_ext.arbiter.observed import Resources
+from deeprec_ext import env
+from deeprec_ext.arbiter.observed import Count, Resources
+from deeprec_ext.options import SPECIFICATION_MAX
 from tfjob.arbiting.amounts import numbers, requested, resources
 from tfjob.model import names
 from tfjob.model.kinds import Manifest
@@ -58,6 +60,7 @@ class PodSeen(NamedTuple):
     ready: bool  # of an AIMaster: others come to it and go all the time, and nobody asks
     ready_since: float  # or not ready since; 0: not known
     reach: Reach | None  # of one that waits for room
+    least: Count | None  # of an AIMaster: as it was started, and what it keeps to; None: of another pod, or not known
 
     @property
     def key(self) -> Key:
@@ -121,6 +124,7 @@ def pod_seen(pod: Manifest) -> PodSeen | None:
         _short(labels.get(names.JOB_LABEL)), type_, int(index) if index.isdigit() else 0, _short(node),
         _whole(spec.get("priority")), requested(spec), waits_since,
         ready.get("status") == "True", seconds(ready.get("lastTransitionTime")), reach_of(spec) if waits_since else None,
+        _least(spec) if type_ == AIMASTER else None,
     )  # fmt: skip
 
 
@@ -140,6 +144,19 @@ def _type(labels: Mapping[str, Any]) -> str:
     if labels.get("app.kubernetes.io/component") == AIMASTER:
         return AIMASTER
     return _short(labels.get(names.TYPE_LABEL))
+
+
+def _least(spec: Manifest) -> Count | None:
+    """Of its specification, which the operator has written into its pod."""
+    for container in spec.get("containers") or ():
+        for one in _dict(container).get("env") or ():
+            text = str(_dict(one).get("value") or "")
+            if _dict(one).get("name") != env.PREFIX + env.SPECIFICATION or len(text) > SPECIFICATION_MAX:
+                continue
+            with contextlib.suppress(ValueError, RecursionError):
+                found = _dict(json.loads(text))
+                return Count(_whole(found.get("min_ps")), _whole(found.get("min_workers")))
+    return None
 
 
 def _short(text: Any) -> str:

@@ -24,7 +24,10 @@ from tests.unit.tfjob.arbiting.clusters import (
 from tfjob.arbiting.amounts import requested
 from tfjob.arbiting.observing import REACHED_MAX, Labels, observe
 from tfjob.arbiting.seen import pod_seen
+from tfjob.model.annotations import parse
 from tfjob.model.arbitrated import written_allowance, written_bid
+from tfjob.model.spec import TFJob
+from tfjob.pods import aimaster
 
 GIB = 1 << 30
 FULL = "0/3 nodes are available: 3 Insufficient cpu."
@@ -78,6 +81,23 @@ def test_a_deadline_counts_from_the_beginning_or_from_when_the_job_was_made():
         tfjob("d", annotations={"autoscale": "true"}, status=began),
     ]  # fmt: skip
     assert [one.deadline for one in observed(jobs, nodes=[node()]).jobs] == [NOW - 60 + 7200, NOW + 7200, 0.0, 0.0]
+
+
+def test_a_least_that_is_lowered_counts_from_when_the_aimaster_is_started_with_it():
+    job, lower = (tfjob(workers=4, annotations={"min-workers": count}) for count in ("3", "1"))
+    elastic, _ = parse(TFJob.parse(job))
+    assert elastic is not None
+    pods = pods_of(lower, "n1", ps=1, workers=4, aimaster=True)
+    image = aimaster.Options(image="example/aimaster:1")
+    made = aimaster.pod(TFJob.parse(job), elastic, image)
+    pods[-1]["spec"]["containers"] = made["spec"]["containers"]
+    assert observed([lower], pods, nodes=[node()]).jobs[0].least == Count(1, 3)
+    assert observed([lower], pods[:-1], nodes=[node()]).jobs[0].least == Count(1, 1)
+    fewer = tfjob(workers=2, annotations={"min-workers": "1", "max-workers": "2"})
+    assert observed([fewer], pods, nodes=[node()]).jobs[0].least == Count(1, 2), "never beyond the most"
+    for text in ("{", "[]", '{"min_workers": "many"}'):
+        pods[-1]["spec"]["containers"][0]["env"][0]["value"] = text
+        assert observed([lower], pods, nodes=[node()]).jobs[0].least == Count(1, 1)
 
 
 def test_without_a_chief_worker_0_is_it():
