@@ -33,7 +33,7 @@ class Bidder:
     written: Count
     requests: Mapping[str, Resources]  # by role, of the templates
     reach: Reach
-    classes: tuple[str, ...]  # that its templates name, the chief's first
+    classes: tuple[str, ...]  # that its templates name, the chief's first; where none does, its gang's
     queue: str  # that it names itself, or Kueue's or Volcano's
     strict: bool
     arrived: float
@@ -111,7 +111,12 @@ def _reach(spec: Manifest, options: Elastic) -> Reach:
 def _classes(job: TFJob) -> tuple[str, ...]:
     specs = sorted(job.specs.values(), key=lambda spec: spec.type != (job.chief or names.WORKER))
     found = [str(spec.template["spec"].get("priorityClassName") or "") for spec in specs]
-    return tuple(dict.fromkeys(name for name in found if name))
+    return tuple(dict.fromkeys(name for name in found if name)) or _of_policy(job)
+
+
+def _of_policy(job: TFJob) -> tuple[str, ...]:
+    """`schedulingPolicy.priorityClass`."""
+    return tuple(filter(None, [job.run_policy.scheduling.priority_class]))
 
 
 def _queue(job: TFJob, options: Elastic) -> str:

@@ -57,10 +57,14 @@ def problems(bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities
 
 
 def _missing_classes(bidder: Bidder, classes: Classes) -> Iterable[Event]:
+    in_templates = {spec.template["spec"].get("priorityClassName") for spec in bidder.job.specs.values()}
     for name in classes.missing(bidder):
-        there = few(classes.names()) or "none"
-        text = f"PriorityClass {name} does not exist (there are: {there}), and the server refuses pods that name it: create it"
-        yield Event("Warning", NO_CLASS, f"{text}, or name another in the job's templates")
+        text = f"PriorityClass {name} does not exist (there are: {few(classes.names()) or 'none'})"
+        if name in in_templates:
+            text += ", and the server refuses pods that name it: create it, or name another in the job's templates"
+        else:
+            text += ", so the job goes with the cluster's default: create it, or name another in schedulingPolicy.priorityClass"
+        yield Event("Warning", NO_CLASS, text)
 
 
 def never_fits(job: Job, seen: Seen, room: Room) -> str:

@@ -32,6 +32,16 @@ def test_a_class_that_there_is_not_is_named_with_those_that_there_are():
     assert not told(tfjob(priority="god"), nodes=[node()], known=False), "nobody may read them"
 
 
+def test_the_class_of_the_scheduling_policy_counts_where_no_template_names_one():
+    classes = [priority_class("silver", 1), priority_class("gold", 9), priority_class("usual", 3, default=True)]
+    policy = {"run_policy": {"schedulingPolicy": {"priorityClass": "gold"}}}
+    jobs = [tfjob("a", **policy), tfjob("b", priority="silver", **policy), tfjob("c")]
+    assert [one.priority for one in observe(seen(jobs, nodes=[node()], classes=classes), NOW).jobs] == [9, 1, 3]
+    odd = tfjob(run_policy={"schedulingPolicy": {"priorityClass": "god"}})
+    assert observe(seen([odd], nodes=[node()], classes=classes), NOW).jobs[0].priority == 3
+    assert "another in schedulingPolicy.priorityClass" in told(odd, nodes=[node()], classes=classes)[NO_CLASS]
+
+
 def test_a_least_that_never_fits_is_told_with_its_figures():
     large = tfjob(cpu=4, annotations={"min-workers": "5", "max-workers": "9"}, workers=5)
     nodes = [node("n1", 8), node("n2", 8)]
