@@ -113,6 +113,10 @@ class Arbiter:
         self.last: tuple[Cluster, Decision] | None = None
         """The last look, while we lead."""
 
+    @property
+    def dry_run(self) -> bool:
+        return self._options.dry_run
+
     # ------------------------------------------------------------------------------------------------ what there is
 
     def bidders(self) -> list[Bidder]:

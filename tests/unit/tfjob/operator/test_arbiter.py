@@ -24,6 +24,7 @@ from tfjob.operator.arbiter import acting, page
 from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
 from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
+from tfjob.operator.main import shares
 from tfjob.operator.web import metrics
 from tfjob.reconciling.observed import Options
 
@@ -403,6 +404,28 @@ def test_without_an_arbiter_what_one_has_allowed_is_taken_back():
         while rig.allowance() is not None:
             await asyncio.sleep(0.01)
         assert rig.api.calls[before:] == [("patch", "tfjobs", "ctr")]
+
+    play(scenario)
+
+
+def test_a_dry_run_after_a_real_one_takes_back_what_that_allowed_and_then_only_tells(caplog):
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 8))
+        rig.running(low(), ps=1, workers=3)
+        arbiter = await rig.synced(rig.operator())
+        assert len(shares(rig.api, arbiter._controller, arbiter)) == 1  # type: ignore[arg-type]
+        await arbiter.look(time.time())
+        assert rig.allowance() is not None
+        before = len(rig.writes())
+        dry = await rig.synced(rig.operator(dry_run=True))
+        with caplog.at_level("INFO"):
+            for act in shares(rig.api, dry._controller, dry):  # type: ignore[arg-type]
+                rig.tasks.append(asyncio.ensure_future(act()))
+            while rig.allowance() is not None or dry.figures.decisions == 0:
+                await asyncio.sleep(0.01)
+            await dry.look(time.time())
+        assert rig.writes()[before:] == [("patch", "tfjobs", "ctr")]
+        assert any("dry run: ml/ctr" in one.message for one in caplog.records)
 
     play(scenario)
 
