@@ -256,7 +256,7 @@ class Round:
             if not ran:
                 party.note = saying.STARTS
             return
-        if ran and (party.started and not party.job.strict):
+        if ran and (party.job.admitted or (party.started and not party.job.strict)):
             return  # it goes on with what it has
         if ran:
             self.seating.leave(party)
@@ -357,7 +357,8 @@ class Round:
             and not one.lacks and (one.priority < priority or not one.silent)
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
-        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
+        lower = [one for one in may if one.priority < priority and not one.job.admitted]
+        lower = lower if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
 
         def ask(stopped: list[Party]) -> bool:

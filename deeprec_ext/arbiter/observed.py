@@ -112,6 +112,7 @@ class Job:
     bid: Bid | None  # None: its AIMaster has said nothing (yet)
     silent_seconds: float  # since its AIMaster was last heard
     deadline: float = 0.0  # by which it should have ended, as its user wrote it; 0: none
+    admitted: bool = False  # by a gang scheduler, which counts on its least: it is never stopped
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ class Party:
 
 def runs_before(job: Job) -> bool:
     """Whether it runs, or may: as it was allowed, else as it was found."""
+    if job.admitted:
+        return True
     if job.allowance is not None:
         return job.allowance.runs
     return job.started or any(pod.role == CHIEF for pod in job.placed)

@@ -26,7 +26,6 @@ from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.units import sized
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
 from tfjob.arbiting.bidders import KUEUE_LABEL, Bidder, bidder_of, is_suspended
-from tfjob.arbiting.gangs import kept
 from tfjob.arbiting.observing import Labels, key_of, observe
 from tfjob.arbiting.problems import Capacities, problems
 from tfjob.arbiting.seen import AIMASTER, Key
@@ -144,10 +143,15 @@ class Arbiter:
         return dataclasses.replace(bidder, arrived=since, allowance=dataclasses.replace(allowance, since=since))
 
     def cluster(self, now: float) -> Cluster:
-        return observe(self.watch.seen(self.bidders()), now)
+        found = observe(self.watch.seen(self.bidders()), now)
+        if not (admitted := self._admitted()):
+            return found
+        jobs = (dataclasses.replace(job, admitted=job.name in admitted) for job in found.jobs)
+        return dataclasses.replace(found, jobs=tuple(jobs))
 
     def _admitted(self) -> set[str]:
-        """Jobs whose gang a scheduler has admitted."""
+        """Jobs whose gang a scheduler has admitted: it has counted on their least, and would make the pods again. So only what
+        is above that is taken from them, and whole gangs are left to Volcano, the coscheduling plugin or Kueue."""
         found = set()
         for key, (manifest, bidder) in self._bidders.items():
             labels = manifest["metadata"].get("labels") or {}
@@ -209,7 +213,6 @@ class Arbiter:
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
         decision = await loop.run_in_executor(None, decide, cluster, self._options.rules)
-        decision = kept(cluster, decision, self._admitted())
         self.figures.decisions += 1
         self.figures.seconds += observed + time.perf_counter() - began
         if self._record is not None:

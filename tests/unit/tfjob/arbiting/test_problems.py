@@ -1,12 +1,10 @@
-"""What is wrong with a job is said with its figures and with what to do; a gang that was admitted keeps its least."""
+"""What is wrong with a job is said with its figures and with what to do."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from deeprec_ext.arbiter.observed import Allowance, Decision
 from tests.unit.tfjob.arbiting.clusters import NOW, node, pods_of, priority_class, quota, seen, tfjob
-from tfjob.arbiting.gangs import kept
 from tfjob.arbiting.observing import observe
 from tfjob.arbiting.problems import NEVER_FITS, NO_CLASS, NO_RIGHTS, UNREAD, Capacities, problems
 from tfjob.arbiting.seen import reach_of
@@ -97,13 +95,3 @@ def test_a_job_of_whose_room_nobody_knows_is_told_which_rights_are_missing():
 
 def test_jobs_with_the_same_selectors_share_a_reach():
     assert reach_of(tfjob()["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]) == reach_of({"nodeSelector": {}})
-
-
-def test_a_gang_that_was_admitted_keeps_its_least_and_other_jobs_what_was_decided():
-    cluster = observe(seen([tfjob("a"), tfjob("b")], nodes=[node()]), NOW)
-    none = tuple(Allowance(name, False, 0, 0, NOW, "no room") for name in ("ml/a", "ml/b"))
-    decision = Decision(NOW, none, ("ml/a", "ml/b"), 0.0)
-    found = kept(cluster, decision, {"ml/a"})
-    assert (found.allowances[0].runs, found.allowances[0].ps, found.allowances[0].workers) == (True, 1, 0)
-    assert "gang" in found.allowances[0].why and found.allowances[1] == none[1]
-    assert found.changed == ("ml/a", "ml/b") and kept(cluster, decision, set()) is decision

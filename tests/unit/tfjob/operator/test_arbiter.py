@@ -373,10 +373,15 @@ def test_a_pod_that_waits_for_nodes_of_its_own_stops_no_training():
     play(scenario)
 
 
-@pytest.mark.parametrize("admitted", [False, True])
-def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(admitted: bool):
+@pytest.mark.parametrize(
+    ("admitted", "cores", "size"),
+    [(False, 5, (False, 0, 0)), (True, 5, (True, 1, 3)), (True, 3, (True, 1, 0)), (True, 2, (True, 1, 1))],
+)
+def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(
+    admitted: bool, cores: int, size: object
+):
     async def scenario(rig: Rig) -> None:
-        rig.put(node("n1", 5), pod("serving", cpu=5, priority=1000, waits=FULL))
+        rig.put(node("n1", 5), pod("serving", cpu=cores, priority=1000, waits=FULL))
         job = low()
         job["metadata"]["labels"] = {KUEUE_LABEL: "team"} if admitted else {}
         rig.running(job, ps=1, workers=3)
@@ -384,7 +389,7 @@ def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(
         for later in range(3):
             await arbiter.look(time.time() + later)
         found = rig.allowance()
-        assert (found.runs, found.ps, found.workers) == ((True, 1, 0) if admitted else (False, 0, 0))
+        assert (found.runs, found.ps, found.workers) == size
         assert rig.api.count("patch", TFJOBS) == 1
 
     play(scenario)
