@@ -103,8 +103,12 @@ def has_evaluator() -> bool:
 
 
 def address() -> str | None:
-    """host:port where this process serves TensorFlow and others reach it, in a pod; None: a free port of the loopback."""
-    return _get("ADDRESS") or None
+    """host:port where this process serves TensorFlow and others reach it, in a pod; None: a free port of the loopback.
+
+    A manifest puts the pod's address before the port as it is; one of IPv6 gets its brackets here.
+    """
+    host, colon, port = _get("ADDRESS").rpartition(":")
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}{colon}{port}" or None
 
 
 def certificates() -> str | None:

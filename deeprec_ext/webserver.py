@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import socket
@@ -45,15 +46,34 @@ LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 """Where no connection can be accepted: there is no file left."""
 
+EVERYWHERE = "::"
+"""To listen on: see `bind`."""
+
 PEER_CERTIFICATE = "peer_certificate"
 """In `request.state`, over TLS: what `SSLSocket.getpeercert` says of the client; None: it has shown none."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listener for `serve`; port 0: any. Who connects from now on waits for it, and is not refused. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """A listener for `serve`; port 0: any. Who connects from now on waits for it, and is not refused. Raises OSError.
+
+    Args:
+      host: `::` is every address of this machine, of IPv4 as well, and of that alone where there is no IPv6.
+    """
+    if host != EVERYWHERE:
+        return _bound(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)
+    try:
+        return _bound(socket.AF_INET6, host, port)
+    except OSError as error:
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
+        return _bound(socket.AF_INET, "0.0.0.0", port)  # nosec B104 # as asked for
+
+
+def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if host == EVERYWHERE:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the machine's default is
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(WAITING_MAX)
@@ -266,7 +286,9 @@ def host_is_ours(scope: Scope) -> bool:
     """
     server = scope.get("server")
     try:
-        loopback = server is not None and ipaddress.ip_address(server[0]).is_loopback
+        address = ipaddress.ip_address(server[0]) if server is not None else None
+        mapped = getattr(address, "ipv4_mapped", None)  # IPv4, as a listener for both sees it
+        loopback = address is not None and (mapped or address).is_loopback
     except ValueError:
         loopback = False
     if not loopback:

@@ -29,6 +29,17 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER
 log = logging.getLogger(__name__)
 
 
+def read(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`; an address of IPv6 stands in brackets there. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def written(host: str, port: int) -> str:
+    """What `read` reads."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True)
 class Generation:
     """The members of one ring.
@@ -87,7 +98,8 @@ class Listener:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._server = socket.create_server((host, port), backlog=GREETED_MAX)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._server = socket.create_server((host, port), family=family, backlog=GREETED_MAX)
         self.port: int = self._server.getsockname()[1]
         self._came: OrderedDict[bytes, socket.socket] = OrderedDict()  # by what they said, proof and all
         self._changed = threading.Condition()

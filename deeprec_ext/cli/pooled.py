@@ -31,8 +31,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "waits until it may start; `deeprec-ext queue` shows them",
     )  # fmt: skip
     parser.add_argument(
-        "--priority", type=whole("number"), metavar="N", help="in the pool: a higher one goes first (default 0)"
-    )
+        "--priority", type=whole("number"), metavar="N",
+        help="in the pool: who is higher starts first, and has first what is beyond everybody's least (--min-workers, "
+        "--min-ps); nobody has more before all have that (default 0)",
+    )  # fmt: skip
     parser.add_argument(
         "--weight", type=real("number"), metavar="X", help="its share among jobs of one priority (default 1)"
     )

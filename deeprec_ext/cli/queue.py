@@ -8,12 +8,14 @@ deeprec-ext queue -n NAMESPACE          the cluster's TFJobs (`kubectl deeprec q
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib
 import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,6 @@ from deeprec_ext.errors import UsageError
 from deeprec_ext.launch.pool.entry import PoolSize
 from deeprec_ext.launch.pool.places import PoolDirectory, pools_directory
 from deeprec_ext.launch.pool.seen import Seen, look, observed
-from deeprec_ext.launch.workdir import make_directory
 from deeprec_ext.printable import printable_lines
 from deeprec_ext.units import counted
 from deeprec_ext.wholefiles import write
@@ -112,6 +113,10 @@ def _of_pools(arguments: argparse.Namespace) -> int:
             f"queue: no job of yours has named the pool {arguments.pool}; there are {_named(pools_directory())}"
         )
     if arguments.html is not None:
+        if arguments.json or arguments.watch:
+            raise UsageError(
+                f"queue: --html writes a page and no more; leave out {'--json' if arguments.json else '--watch'}"
+            )
         return _write_page(chosen, arguments.html)
     if not arguments.watch:
         _show(chosen, arguments.json)
@@ -141,11 +146,30 @@ def _show(chosen: Sequence[PoolDirectory], as_json: bool, one_line: bool = False
 
     if not views:
         print("no job runs in a pool of this machine: `deeprec-ext run --pool NAME …` starts one")
-    for one in views:
+    for one in map(shortly, views):
         print(headline(one))
         if one.cluster.jobs:
             lines = table(one.cluster, one.decision).splitlines()[len(summary(one.cluster, one.decision)) :]
             print(printable_lines("\n".join(lines)), flush=True)
+
+
+def shortly(one: View) -> View:
+    """With the last part of the run directories in place of their paths, where that tells them apart."""
+    ends = Counter(Path(job.name).name for job in one.cluster.jobs)
+    short = {job.name: Path(job.name).name for job in one.cluster.jobs if ends[Path(job.name).name] == 1}
+
+    def said(text: str) -> str:
+        for name in sorted(short, key=len, reverse=True):
+            text = text.replace(name, short[name])
+        return text
+
+    jobs = tuple(dataclasses.replace(job, name=said(job.name)) for job in one.cluster.jobs)
+    told = tuple(dataclasses.replace(it, job=said(it.job), why=said(it.why)) for it in one.decision.allowances)
+    return dataclasses.replace(
+        one,
+        cluster=dataclasses.replace(one.cluster, jobs=jobs),
+        decision=dataclasses.replace(one.decision, allowances=told),
+    )
 
 
 def as_values(one: View) -> dict[str, Any]:
@@ -173,7 +197,9 @@ def _write_page(chosen: Sequence[PoolDirectory], path: Path) -> int:
     from deeprec_ext.arbiter.page import page
     from deeprec_ext.arbiter.record import recorded
 
-    make_directory(path.parent, "--html")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        raise UsageError(f"--html {path}: {what}; name a file to be written")
     pool, now = chosen[0], time.time()
     lasts = bool(look(pool, now).entries)  # what was decided last holds while there is somebody
     told = [(cluster, decision) for cluster, _, decision in recorded(pool.record)]

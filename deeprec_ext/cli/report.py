@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from deeprec_ext.cli.job import add_job, directory_of
 from deeprec_ext.errors import UsageError
 from deeprec_ext.gazer import report
 from deeprec_ext.launch.records.story import REPORT, read_story
-from deeprec_ext.rundir import files_private
+from deeprec_ext.rundir import RunDirectory, files_private
 
 STDOUT = Path("-")
+MAKES = {"markdown": report.to_markdown, "html": report.to_html, "json": report.to_json}
+"""By form."""
 
 
 def add(commands: Any) -> None:
@@ -36,14 +39,18 @@ def run(arguments: argparse.Namespace) -> int:
         return code
     directory = directory_of(arguments)
     story = read_story(directory)
-    make = report.to_markdown if arguments.markdown else report.to_json if arguments.json else report.to_html
-    text = make(story)
-    if arguments.output is None and make is report.to_html:
+    form = form_of(arguments)
+    text = MAKES[form](story)
+    if arguments.output is None and form == "html":
         with files_private():
             put(text, directory.path / REPORT)
     else:
         put(text, arguments.output)
     return 0
+
+
+def form_of(arguments: argparse.Namespace) -> str:
+    return "markdown" if arguments.markdown else "json" if arguments.json else "html"
 
 
 def put(text: str, path: Path | None) -> None:
@@ -61,3 +68,13 @@ def write(path: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); give another --output FILE") from None
     print(path)
+
+
+def main(directory: str) -> None:
+    """Every form, from one reading, on stdout: a JSON object, form → text. For an AIMaster that goes, with its directory."""
+    story = read_story(RunDirectory(Path(directory)))
+    json.dump({form: make(story) for form, make in MAKES.items()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

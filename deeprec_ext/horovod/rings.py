@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from deeprec_ext.allreduce.meeting import Generation
+from deeprec_ext.allreduce.meeting import Generation, written
 from deeprec_ext.allreduce.ring import Array, LostError, Ring
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
@@ -98,7 +98,7 @@ class Rings:
         if self.member is None:
             return [""]
         if self._ring is not None:
-            return [f"{host}:{port}" for host, port in self._generation.addresses]
+            return [written(*one) for one in self._generation.addresses]
         mine = (self.member.identity.name, self.member.address)
         return [address for _, address in sorted({*((one.name, one.address) for one in self.member.view.workers
                                                     if one.name != mine[0]), mine})]  # fmt: skip
@@ -144,7 +144,7 @@ class Rings:
 
     @property
     def _members(self) -> set[str]:
-        return {f"{host}:{port}" for host, port in self._generation.addresses}
+        return {written(*one) for one in self._generation.addresses}
 
     def _look(self) -> None:
         """Another view has come. Within `elastic.run` who comes waits for the next `check`; nobody waits for who is gone."""

@@ -319,3 +319,21 @@ def test_who_comes_before_it_serves_waits_and_is_not_refused() -> None:
                     await asyncio.wait([serving], timeout=SECONDS)
 
             assert asyncio.run(served()).startswith(b"HTTP/1.1 200")
+
+
+# ------------------------------------------------------------------------------------------------ addresses of both kinds
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_everywhere_is_ipv6_and_ipv4_where_there_are_both(monkeypatch: pytest.MonkeyPatch, without: bool) -> None:
+    if without:
+        monkeypatch.setattr(webserver.socket, "AF_INET6", 255)  # a family that no kernel has
+    listener = webserver.bind(webserver.EVERYWHERE, 0)
+    with contextlib.closing(listener):
+        port = listener.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        if listener.family == socket.AF_INET:
+            return
+        socket.create_connection(("::1", port), 5).close()
+        with pytest.raises(OSError, match="in use"):
+            webserver.bind(webserver.EVERYWHERE, port)

@@ -16,6 +16,7 @@ from typing import Any
 
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from tfjob.api.kubeconfig import load
+from tfjob.api.proxies import shown
 from tfjob.model.kinds import Manifest, Resource
 
 log = logging.getLogger(__name__)
@@ -110,9 +111,9 @@ class Api:
         self, method: str, path: str, asked: str, headers: Mapping[str, str], **options: Any
     ) -> AsyncIterator[Any]:
         """An `aiohttp.ClientResponse` that is none of an error. Raises ApiError, UnreachableError."""
-        with _reached(asked):
-            url = self._configuration.host + path
-            async with self._session.request(method, url, headers=headers, **options) as answer:
+        with _reached(asked, self._configuration.proxy):
+            url, proxy = self._configuration.host + path, self._configuration.proxy
+            async with self._session.request(method, url, headers=headers, proxy=proxy, **options) as answer:
                 if answer.status >= 400:
                     raise api_error(answer.status, await answer.text(), asked)
                 yield answer
@@ -164,10 +165,11 @@ class Api:
             self._session.ws_connect(
                 self._configuration.host + path, protocols=(protocol,), max_msg_size=MESSAGE_BYTES_MAX,
                 headers=self._headers("application/json", accept="*/*"),  # a stream is not JSON, and would be refused as 406
+                proxy=self._configuration.proxy,
             )
         )  # fmt: skip
         try:
-            with _reached(asked, but=aiohttp.WSServerHandshakeError):
+            with _reached(asked, self._configuration.proxy, but=aiohttp.WSServerHandshakeError):
                 await asyncio.wait({opening}, timeout=CALL_SECONDS)
                 if not opening.done():
                     raise asyncio.TimeoutError
@@ -264,7 +266,7 @@ class Api:
 
 
 @contextlib.contextmanager
-def _reached(asked: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def _reached(asked: str, proxy: str | None, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     """Raises UnreachableError where there is no answer, except for `but`, which is one."""
     import aiohttp
 
@@ -272,8 +274,18 @@ def _reached(asked: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None
         yield
     except but:
         raise
+    except aiohttp.ClientHttpProxyError as error:
+        raise UnreachableError(
+            f"the proxy {shown(proxy or '')} does not connect to the Kubernetes API ({asked}): {error.status} {error.message}"
+        ) from None
     except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-        raise UnreachableError(f"the Kubernetes API does not answer ({asked}): {error!r}") from error
+        if proxy is None:
+            raise UnreachableError(f"the Kubernetes API does not answer ({asked}): {error!r}") from error
+        why = (
+            f"{type(error).__name__}: {error}"  # its repr, and that of what it came from, may have the proxy's password
+        )
+        through = f"through the proxy {shown(proxy)}"
+        raise UnreachableError(f"the Kubernetes API does not answer {through} ({asked}): {why}") from None
 
 
 async def _lines(content: Any) -> AsyncIterator[bytes]:

@@ -6,12 +6,16 @@ import os
 from typing import Any
 
 from deeprec_ext.errors import UsageError
+from tfjob.api.proxies import proxy_of
 
 IN_CLUSTER_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 def load(context: str | None = None, kubeconfig: str | None = None) -> Any:
-    """A `kubernetes.client.Configuration`. Raises UsageError where no cluster is configured.
+    """A `kubernetes.client.Configuration`. Raises UsageError where no cluster is configured, or its proxy is of no use.
+
+    Its `proxy` is what we use: the package's own choice depends on its version, and knows no `proxy-url`. In a pod the server
+    is next door, so proxies in the environment, which lead out of the cluster, are none for it.
 
     Args:
         context: of the kubeconfig; None: its current one.
@@ -23,10 +27,13 @@ def load(context: str | None = None, kubeconfig: str | None = None) -> Any:
     try:
         if _in_pod(context, kubeconfig):
             config.load_incluster_config(client_configuration=configuration)
-        else:
-            config.load_kube_config(_path(kubeconfig), context=context, client_configuration=configuration)
+            configuration.proxy = None
+            return configuration
+        config.load_kube_config(_path(kubeconfig), context=context, client_configuration=configuration)
+        proxy_url = _proxy_url(context, kubeconfig)
     except Exception as error:  # a broken file raises whatever reading it raises
         raise _none(kubeconfig, error) from error
+    configuration.proxy = proxy_of(configuration.host, proxy_url, os.environ)
     return configuration
 
 
@@ -54,6 +61,15 @@ def own_namespace() -> str:
             return file.read().strip()
     except OSError:
         return "default"
+
+
+def _proxy_url(context: str | None, kubeconfig: str | None) -> str:
+    """Of the cluster of this context; empty: it has none."""
+    from kubernetes.config import kube_config
+
+    merged = kube_config.KubeConfigMerger(_path(kubeconfig) or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    cluster = merged["contexts"].get_with_name(context or merged["current-context"])["context"]["cluster"]
+    return str(merged["clusters"].get_with_name(cluster)["cluster"].safe_get("proxy-url") or "")
 
 
 def _none(kubeconfig: str | None, error: Exception) -> UsageError:

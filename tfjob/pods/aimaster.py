@@ -194,7 +194,7 @@ def command(job: TFJob, elastic: Elastic, options: Options) -> list[str]:
     history = ["--history", options.history, "--history-certs", certificates.HISTORY_DIRECTORY]
     return [
         "python", "-m", "deeprec_ext.aimaster", "--tfjob", f"{job.namespace}/{job.name}",
-        "--listen", f"0.0.0.0:{names.AIMASTER_PORT}", "--http", f"0.0.0.0:{names.AIMASTER_HTTP_PORT}",
+        "--listen", f"[::]:{names.AIMASTER_PORT}", "--http", f"[::]:{names.AIMASTER_HTTP_PORT}",
         # Of this very job: another one of the same name may have left its files on the claim.
         "--workdir", f"{STATE}/{job.name}-{job.uid[:8]}", "--certs", certificates.DIRECTORY,
         *(history if _asks_history(elastic, options) else []),

@@ -70,7 +70,7 @@ def _began(directory: RunDirectory) -> float:
 
 
 def _reachable(listen: str) -> str:
-    """`0.0.0.0:2223` → `127.0.0.1:2223`: commands run in the same pod."""
+    """`[::]:2223` → `127.0.0.1:2223`: commands run in the same pod, and a loopback of IPv4 has every one."""
     host, _, port = listen.rpartition(":")
-    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "[::1]"}  # nosec B104 # a pod's own address
+    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "[::]": "127.0.0.1"}  # nosec B104 # a pod's own address
     return f"{loopback.get(host, host)}:{port}"

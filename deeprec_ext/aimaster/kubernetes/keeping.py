@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from typing import Union
 
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.kubernetes.snapshot import (
@@ -37,7 +38,11 @@ log = logging.getLogger(__name__)
 
 KEY = "state"
 SUMMARY, DECISIONS, REPORT = "summary.json", "decisions.json", "report.md"
+PACKED_REPORTS = {"html": "report.html.gz", "json": "report.json.gz"}
 """What is kept of a job that has ended, the most important first: what does not fit is left out."""
+
+Content = Union[str, bytes]
+"""Of a file: bytes are kept as `binaryData`."""
 
 BYTES_MAX = 1_000_000
 """The server takes 1 MiB of a ConfigMap's data, and the keys count."""
@@ -74,7 +79,7 @@ class Keeper:
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._said = ""  # the last complaint: said once
-        self._files: Mapping[str, str] = {}  # at the end of the job
+        self._files: Mapping[str, Content] = {}  # at the end of the job
         self.summary = ""  # as found: the job has ended before
 
     async def load(self) -> Snapshot | None:
@@ -121,7 +126,7 @@ class Keeper:
         if not writing.cancelled() and (error := writing.exception()) is not None:
             self._complain(str(error))
 
-    async def conclude(self, files: Mapping[str, str]) -> None:
+    async def conclude(self, files: Mapping[str, Content]) -> None:
         """The last write, with the summary of the run and what goes with it, where it outlives the pod."""
         self._files = files
         await self.keep()
@@ -171,10 +176,13 @@ class Keeper:
             "name": self._name, "labels": self._labels, "ownerReferences": [self._owner],
             **({"resourceVersion": self._version} if self._version else {}),
         }  # fmt: skip
+        files = _fitting(self._files, BYTES_MAX - len(packed))
+        texts = {name: one for name, one in files.items() if isinstance(one, str)}
+        others = {name: one for name, one in files.items() if isinstance(one, bytes)}
         body = {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-            "binaryData": {KEY: base64.b64encode(packed).decode()},
-            **({"data": _fitting(self._files, BYTES_MAX - len(packed))} if self._files else {}),
+            "binaryData": {name: base64.b64encode(one).decode() for name, one in {KEY: packed, **others}.items()},
+            **({"data": texts} if texts else {}),
         }  # fmt: skip
         put = self._api.replace if self._version else self._api.create
         made = await put(CONFIG_MAPS, self._namespace, body)
@@ -204,13 +212,13 @@ def _may_be_kept(error: Exception) -> bool:
     return isinstance(error, (ApiError, UnreachableError)) and not isinstance(error, ForbiddenError)
 
 
-def _fitting(files: Mapping[str, str], room: int) -> dict[str, str]:
+def _fitting(files: Mapping[str, Content], room: int) -> dict[str, Content]:
     """Those that fit, in their order."""
-    found: dict[str, str] = {}
-    for name, text in files.items():
-        size = len(text.encode())
+    found: dict[str, Content] = {}
+    for name, one in files.items():
+        size = len(one.encode() if isinstance(one, str) else one)
         if size <= room:
-            found[name] = text
+            found[name] = one
             room -= size
     return found
 

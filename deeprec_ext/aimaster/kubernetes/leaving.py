@@ -1,4 +1,4 @@
-"""What is kept of a job when its AIMaster goes: the summary, what was decided, and the report as Markdown.
+"""What is kept of a job when its AIMaster goes: the summary, what was decided, and the report.
 
 The run directory goes with the pod, unless it lies on a claim. These are small, and `deeprec-ext status | decisions | report`
 show them as long as the TFJob exists.
@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gzip
 import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from deeprec_ext.aimaster.kubernetes.ending import leave_word
-from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS, SUMMARY
+from deeprec_ext.aimaster.kubernetes.keeping import DECISIONS, PACKED_REPORTS, REPORT, SUMMARY, Content
 from deeprec_ext.errors import DeepRecError
 
 log = logging.getLogger(__name__)
 
 DECISIONS_BYTES_MAX, REPORT_BYTES_MAX = 200 << 10, 300 << 10
+PACKED_BYTES_MAX = 250 << 10
+"""Of a form of the report that is kept compressed. In all 1 MB are kept, and the job's state comes first."""
 REPORT_SECONDS = 30.0
 """The operator waits two minutes for the end of the AIMaster."""
 
@@ -70,9 +74,12 @@ def decisions(workdir: Path) -> str:
     return json.dumps(kept)
 
 
-async def report(workdir: Path) -> str:
-    """As `deeprec-ext report --markdown` writes it, in a process of its own; empty if it fails."""
-    command = [sys.executable, "-m", "deeprec_ext.cli.main", "report", str(workdir), "--markdown"]
+async def report(workdir: Path) -> dict[str, Content]:
+    """File name → content, the most important first: as Markdown, and what fits of the other forms, compressed.
+
+    Made in a process of its own; empty if it fails.
+    """
+    command = [sys.executable, "-m", "deeprec_ext.cli.report", str(workdir)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -83,7 +90,7 @@ async def report(workdir: Path) -> str:
         await asyncio.wait({talking}, timeout=REPORT_SECONDS)
         if not talking.done():
             log.warning("no report is kept: it was not written within %.0f s", REPORT_SECONDS)
-            return ""
+            return {}
         out, error = talking.result()
     finally:
         talking.cancel()
@@ -91,8 +98,28 @@ async def report(workdir: Path) -> str:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if process.returncode or len(out) > REPORT_BYTES_MAX:
-        why = error.decode(errors="replace")[-500:] if process.returncode else f"it has {len(out)} bytes"
-        log.warning("no report is kept: %s", why)
-        return ""
-    return out.decode(errors="replace")
+    if process.returncode:
+        log.warning("no report is kept: %s", error.decode(errors="replace")[-500:])
+        return {}
+    return fitting(json.loads(out))
+
+
+def fitting(forms: Mapping[str, str]) -> dict[str, Content]:
+    """What may be kept of a report, by file name.
+
+    Args:
+        forms: `markdown`, `html` and `json`.
+    """
+    found: dict[str, Content] = {}
+    whole = {form: text.encode(errors="replace") for form, text in forms.items()}
+    if len(whole["markdown"]) <= REPORT_BYTES_MAX:
+        found[REPORT] = whole["markdown"].decode()
+    else:
+        log.warning("the report as Markdown is not kept: it has %d bytes", len(whole["markdown"]))
+    for form, name in PACKED_REPORTS.items():
+        packed = gzip.compress(whole[form], mtime=0)
+        if len(packed) <= PACKED_BYTES_MAX:
+            found[name] = packed
+        else:
+            log.warning("the report as %s is not kept: it has %d bytes, compressed", form, len(packed))
+    return found

@@ -29,7 +29,7 @@ from deeprec_ext.aimaster.kubernetes.backend import SIGTERM_EXIT_CODE, Kubernete
 from deeprec_ext.aimaster.kubernetes.describing import occupy
 from deeprec_ext.aimaster.kubernetes.ending import TERMINATION_LOG, Ending, leave_word
 from deeprec_ext.aimaster.kubernetes.following import Follower
-from deeprec_ext.aimaster.kubernetes.keeping import REPORT, Keeper, bring_back
+from deeprec_ext.aimaster.kubernetes.keeping import Content, Keeper, bring_back
 from deeprec_ext.aimaster.kubernetes.leaving import end_again, gather, report
 from deeprec_ext.aimaster.kubernetes.making import insist
 from deeprec_ext.aimaster.kubernetes.naming import Naming
@@ -302,8 +302,8 @@ class _Running:
         await self._say_last_words()
         if self._follower is not None:
             await self._follower.conclude()
-        if files and (text := await report(self._spec.workdir)):
-            await self._keep({**files, REPORT: text})
+        if files and (reports := await report(self._spec.workdir)):
+            await self._keep({**files, **reports})
         await self._remembering.end(job)
         return code
 
@@ -315,7 +315,7 @@ class _Running:
             log.error("there is no summary to keep: %s", error)
             return {}
 
-    async def _keep(self, files: Mapping[str, str]) -> None:
+    async def _keep(self, files: Mapping[str, Content]) -> None:
         try:
             await self._keeper.conclude(files)
         except DeepRecError as error:

@@ -18,10 +18,10 @@ from tfjob.api.finding import find
 
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
-    text = await kept.of_ended(api, namespace, name, DECISIONS)  # None: the AIMaster is to be asked
-    if text is None:
+    found = await kept.of_ended(api, namespace, name, DECISIONS)  # None: the AIMaster is to be asked
+    if found is None:
         return await forwarding.run(name, arguments, api, namespace)
-    show_kept(text, arguments.json)
+    show_kept(found[1], arguments.json)
     if not arguments.json:
         left = await kept.read(api, namespace, await find(api, namespace, name))
         print_estimate(told_in((kept.summary(left) or {}).get("estimator")))

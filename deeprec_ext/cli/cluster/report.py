@@ -1,4 +1,4 @@
-"""`report` of a TFJob: made in the AIMaster's pod and written here; afterwards as Markdown, from the ConfigMap."""
+"""`report` of a TFJob: made in the AIMaster's pod and written here; afterwards as it was kept in the ConfigMap."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import argparse
 import sys
 from pathlib import Path
 
-from deeprec_ext.aimaster.kubernetes.keeping import REPORT
+from deeprec_ext.aimaster.kubernetes.keeping import PACKED_REPORTS, REPORT
 from deeprec_ext.cli.cluster import kept
 from deeprec_ext.cli.cluster.forwarding import explain, forward, running_aimaster
-from deeprec_ext.cli.report import put
+from deeprec_ext.cli.report import form_of, put
 from deeprec_ext.errors import UsageError
 from tfjob.api.client import Api, ForbiddenError
 
 
 async def run(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
-    form = "markdown" if arguments.markdown else "json" if arguments.json else "html"
-    text = await kept.of_ended(api, namespace, name, REPORT)
-    if text is not None:
-        if form == "json":
+    form = form_of(arguments)
+    packed = PACKED_REPORTS.get(form, REPORT)
+    kept_as = await kept.of_ended(api, namespace, name, packed, REPORT)
+    if kept_as is not None:
+        what, text = kept_as
+        if what != packed and form == "json":
             raise UsageError(f"TFJob {name} has ended, and its report is kept as Markdown only: use --markdown")
-        if form == "html":
+        if what != packed:
             print("the job has ended: its report is kept as Markdown only", file=sys.stderr)
-        put(text, arguments.output or (None if form == "markdown" else Path(f"{name}-report.md")))
+        file = {PACKED_REPORTS["html"]: Path(f"{name}-report.html")}.get(what)
+        put(text, arguments.output or (Path(f"{name}-report.md") if what != packed else file))
         return 0
     code, text = await _made(api, namespace, name, form)
     if not code:

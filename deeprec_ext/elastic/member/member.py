@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.allreduce import meeting
 from deeprec_ext.allreduce.ahead import Ahead
 from deeprec_ext.allreduce.given import Given
 from deeprec_ext.allreduce.handing import State
@@ -53,12 +54,13 @@ class Member:
         self.leaving = threading.Event()
         self.agent = Agent(self.identity, self)
         self.inputs = Inputs(self.agent, self.leaving)
-        host, _, port = (env.address() or "127.0.0.1:0").rpartition(":")
+        place = env.address() or "127.0.0.1:0"
         try:
-            self._listener = Listener(host, int(port))
+            host, port = meeting.read(place)
+            self._listener = Listener(host, port)
         except (OSError, ValueError) as error:
-            raise DeepRecError(f"nobody could reach this member at {host}:{port}: {error}") from error
-        self.address = f"{host}:{self._listener.port}"
+            raise DeepRecError(f"nobody could reach this member at {place}: {error}") from error
+        self.address = meeting.written(host, self._listener.port)
         self._views = Views(self.identity.name, self.identity.public, self._lost)
         self._summing = Summing(self._listener, self._views, state, may_begin)
         self._ahead = Ahead()

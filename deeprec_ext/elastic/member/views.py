@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from deeprec_ext.allreduce import meeting
 from deeprec_ext.allreduce.meeting import Generation
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -78,9 +79,9 @@ class Views:
                 self._changed.wait(LOOK_SECONDS)
 
     def _generation(self, view: pb.View, rank: int) -> Generation:
-        places = [one.address.rpartition(":") for one in view.workers]
+        places = tuple(meeting.read(one.address) for one in view.workers)
         secret = hmac.digest(self.secret, view.epoch.to_bytes(8, "big"), "sha256")
-        return Generation(view.epoch, rank, tuple((host, int(port)) for host, _, port in places), secret)
+        return Generation(view.epoch, rank, places, secret)
 
     def place(self) -> tuple[int, int]:
         """(members of the newest view, this one's place among them; 0 if it is in none)."""

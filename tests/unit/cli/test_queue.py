@@ -78,8 +78,21 @@ def test_the_page_of_a_pool_is_written_from_its_record(
     assert "written: " in shown(capsys, "--pool", "ads", "--html", str(path))
     text = path.read_text()
     assert "cores that jobs may have" in text and "deepfm" in text and "rank" in text
-    assert main(["queue", "--html", str(tmp_path / "none" / "x" / "pool.html")]) == 0, "the only pool there is"
-    assert main(["queue", "--pool", "ads", "--html", str(tmp_path)]) == 2
+    assert main(["queue", "--html", str(tmp_path / "other.html")]) == 0, "the only pool there is"
+    for place in (tmp_path, Path("."), tmp_path / "none" / "x.html"):
+        assert main(["queue", "--pool", "ads", "--html", str(place)]) == 2
+        assert "name a file to be written" in capsys.readouterr().err
+    for other in ("--json", "--watch"):
+        assert main(["queue", "--pool", "ads", "--html", str(path), other]) == 2
+        assert f"leave out {other}" in capsys.readouterr().err
+
+
+def test_paths_are_told_by_their_last_part_where_that_tells_them_apart(pool: PoolDirectory) -> None:
+    seen = queue.view(pool, time.time())
+    assert [job.name for job in queue.shortly(seen).cluster.jobs] == [Path(job.name).name for job in seen.cluster.jobs]
+    jobs = tuple(dataclasses.replace(job, name=f"/{at}/same") for at, job in enumerate(seen.cluster.jobs))
+    alike = dataclasses.replace(seen, cluster=dataclasses.replace(seen.cluster, jobs=jobs))
+    assert [job.name for job in queue.shortly(alike).cluster.jobs] == [job.name for job in jobs]
 
 
 def test_without_any_pool_it_says_how_to_begin_one(pool: PoolDirectory, capsys: pytest.CaptureFixture[str]) -> None:

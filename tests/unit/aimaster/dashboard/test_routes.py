@@ -97,7 +97,9 @@ def test_a_name_that_leads_to_this_machine_by_a_trick_is_refused(tmp_path: Path)
             assert answer.status == 403 and "demo" not in answer.body.decode(), host
         for host in ("localhost", "LOCALHOST:1", "127.0.0.1:8080", "[::1]:8080", "[::1]", "job.localhost:80"):
             assert (await ask(app, "/api/status", host=host)).status == 200, host
-        assert (await ask(app, "/api/status", host="ai.example", server="10.1.2.3")).status == 200
+        assert (await ask(app, "/api/status", host="evil.example", server="::ffff:127.0.0.1")).status == 403
+        for server in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::5"):
+            assert (await ask(app, "/api/status", host="ai.example", server=server)).status == 200, server
 
     play(tmp_path, scenario)
 

@@ -64,7 +64,8 @@ def test_the_next_aimaster_keeps_the_time_at_which_the_job_began(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("listen", "address"), [("[::]:7", "[::1]:7"), (":7", "127.0.0.1:7"), ("10.0.0.1:7", "10.0.0.1:7")]
+    ("listen", "address"),
+    [("[::]:7", "127.0.0.1:7"), ("[fd00::5]:7", "[fd00::5]:7"), (":7", "127.0.0.1:7"), ("10.0.0.1:7", "10.0.0.1:7")],
 )
 def test_commands_call_it_from_the_same_pod(tmp_path: Path, listen: str, address: str) -> None:
     assert describe(spec(tmp_path), listen, 0.0)["aimaster"] == address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 
@@ -43,12 +44,12 @@ def test_a_damaged_record_does_not_take_the_summary_along(tmp_path: Path) -> Non
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "decisions.jsonl").write_text("no json\n")
     assert asyncio.run(leaving.gather(tmp_path)) == {"summary.json": "{}"}
-    assert asyncio.run(leaving.report(tmp_path)) == ""  # this is no run directory
+    assert asyncio.run(leaving.report(tmp_path)) == {}  # this is no run directory
 
 
 def test_a_report_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaving, "REPORT_SECONDS", 0.0)
-    assert asyncio.run(leaving.report(tmp_path)) == ""
+    assert asyncio.run(leaving.report(tmp_path)) == {}
 
 
 def test_what_does_not_fit_is_left_out_the_summary_last() -> None:
@@ -56,3 +57,23 @@ def test_what_does_not_fit_is_left_out_the_summary_last() -> None:
     assert list(keeping._fitting(files, 100)) == ["summary.json", "decisions.json", "report.md"]
     assert list(keeping._fitting(files, 20)) == ["summary.json", "report.md"]  # letters of two bytes
     assert list(keeping._fitting(files, 12)) == ["summary.json"]
+    assert list(keeping._fitting({"summary.json": "ä", "report.html.gz": b"1234", "report.json.gz": b"12"}, 5)) == [
+        "summary.json", "report.json.gz",
+    ]  # fmt: skip
+
+
+def test_each_form_of_a_report_has_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = {"markdown": "# ä\n", "html": "<p>" * 1000, "json": "{}"}
+    found = leaving.fitting(forms)
+    assert list(found) == ["report.md", "report.html.gz", "report.json.gz"], "the most important first"
+    assert gzip.decompress(found["report.html.gz"]).decode() == forms["html"]  # type: ignore[arg-type]
+    assert found["report.md"] == forms["markdown"] and len(found["report.html.gz"]) < 100
+    monkeypatch.setattr(leaving, "PACKED_BYTES_MAX", len(found["report.json.gz"]))
+    assert list(leaving.fitting(forms)) == ["report.md", "report.json.gz"]
+    monkeypatch.setattr(leaving, "REPORT_BYTES_MAX", 4)
+    assert list(leaving.fitting(forms)) == ["report.json.gz"], "bytes are counted, not letters"
+
+
+def test_letters_that_no_file_has_do_not_cost_the_report() -> None:
+    found = leaving.fitting({"markdown": "a\ud800", "html": "\ud800", "json": "{}"})
+    assert found["report.md"] == "a?"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import gzip
 import json
 import os
 import signal
@@ -218,9 +220,13 @@ def test_a_tfjob_from_the_first_pod_to_its_summary(tmp_path: Path) -> None:
         phases = {name: one["status"]["phase"] for (kind, name), one in it.api.objects.items() if kind == "pods"}
         assert set(phases.values()) == {"Succeeded"} and len(phases) == 5, "PS and workers leave by exiting 0"
         summary = json.loads((tmp_path / "pod-1" / "summary.json").read_text())
-        kept = it.api.objects["configmaps", "ctr-aimaster-state"]["data"]
+        state = it.api.objects["configmaps", "ctr-aimaster-state"]
+        kept, packed = state["data"], state["binaryData"]
         assert json.loads(kept["summary.json"]) == summary  # outlives the pod
         assert "succeeded" in kept["report.md"] and not directory.in_use()
+        page = gzip.decompress(base64.b64decode(packed["report.html.gz"])).decode()
+        assert page.startswith("<!DOCTYPE html>") and "succeeded" in page and len(packed["report.html.gz"]) < 100_000
+        assert "findings" in json.loads(gzip.decompress(base64.b64decode(packed["report.json.gz"])))
         assert (
             set(summary["cost"]["pod_hours"]) == set(summary["cost"]["static_pod_hours"]) == {"ps", "chief", "worker"}
         )

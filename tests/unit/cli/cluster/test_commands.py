@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from deeprec_ext.cli.cluster import forwarding
+from deeprec_ext.cli.cluster import forwarding, kept
 from deeprec_ext.cli.main import kubectl, main
 from tests.unit.cli.cluster.server import ANNOTATION, DIRECTORY, STARTED, Answer, Server, aimaster, failure, pod, tfjob
 from tests.unit.cli.usage import check_refused
@@ -173,11 +176,13 @@ SUMMARY = {"status": "failed", "reason": "the script raised", "steps": 1200, "se
            "scaling": [], "failures": []}  # fmt: skip
 
 
-def ended(server: Server, **files: str) -> None:
+def ended(server: Server, packed: Mapping[str, bytes] | None = None, **files: str) -> None:
     a_job(server, "Failed", condition="Failed")
     uid = server.api.objects["tfjobs", "ctr"]["metadata"]["uid"]
     metadata = {"name": "ctr-aimaster-state", "ownerReferences": [{"uid": uid}]}
-    server.api.put(CONFIG_MAPS, {"metadata": metadata, "data": {"summary.json": json.dumps(SUMMARY), **files}})
+    binary = {name: base64.b64encode(one).decode() for name, one in (packed or {}).items()}
+    data = {"summary.json": json.dumps(SUMMARY), **files}
+    server.api.put(CONFIG_MAPS, {"metadata": metadata, "data": data, "binaryData": binary})
 
 
 def test_the_summary_of_an_ended_job_outlives_its_aimaster(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,6 +231,38 @@ def test_report_and_decisions_of_an_ended_job_are_those_that_were_kept(
     assert out.endswith(before + "it was 1.1 GB, 10% more; computed\n"), "what is damaged is left out"
     assert main(["decisions", *N, "ctr", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
+
+
+def test_the_report_of_an_ended_job_has_every_form(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    page, values = "<!DOCTYPE html>ä\n", '{"findings": []}\n'
+    packed = {"report.html.gz": gzip.compress(page.encode()), "report.json.gz": gzip.compress(values.encode())}
+    ended(server, {**packed, "state": b"s"}, **{"report.md": "# ctr\n"})
+    assert main(["report", *N, "ctr"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "ctr-report.html\n" and not captured.err and Path("ctr-report.html").read_text() == page
+    assert main(["report", *N, "ctr", "--output", "-"]) == 0
+    assert capsys.readouterr().out == page
+    assert main(["report", *N, "ctr", "--json"]) == 0
+    assert capsys.readouterr().out == values
+    assert main(["report", *N, "ctr", "--json", "--output", "r.json"]) == 0
+    assert Path("r.json").read_text() == values
+    assert main(["report", *N, "ctr", "--markdown"]) == 0
+    assert capsys.readouterr().out.endswith("# ctr\n")
+
+
+@pytest.mark.parametrize("damaged", [b"", b"no gzip", gzip.compress(b"<p>")[:-9], gzip.compress(b"\xff")])
+def test_a_damaged_report_is_not_shown_but_the_markdown(server: Server, damaged: bytes) -> None:
+    ended(server, {"report.html.gz": damaged}, **{"report.md": "# ctr\n"})
+    assert main(["report", *N, "ctr"]) == 0
+    assert Path("ctr-report.md").read_text() == "# ctr\n" and not Path("ctr-report.html").exists()
+
+
+def test_a_report_that_unpacks_to_more_than_any_is_not_unpacked(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "UNPACKED_BYTES_MAX", 1000)
+    ended(server, {"report.html.gz": gzip.compress(bytes(1001))})
+    check_refused(["report", *N, "ctr"], "state-volume", capsys)
 
 
 @pytest.mark.parametrize(("words", "part"), [

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 SCRIPT = """
-import os, threading
+import os, socket, threading
 import tensorflow as tf
 from deeprec_ext.elastic.runtime import starting
 from deeprec_ext.elastic.agent.background import NICENESS, politely
@@ -26,7 +26,13 @@ def ask_the_other():
     program.close()
 
 first, here = starting.start_server()
+try:
+    socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    os.environ["DEEPREC_EXT_ADDRESS"] = "::1:0"  # as a manifest writes that of a pod
+except OSError:
+    pass  # this machine has no IPv6
 second, there = starting.start_server()
+assert there.startswith("[::1]:" if "DEEPREC_EXT_ADDRESS" in os.environ else "127.0.0.1:"), there
 for _ in range(3):
     politely(ask_the_other)
 threading.Event().wait(2.0)  # threads that did one thing have ended

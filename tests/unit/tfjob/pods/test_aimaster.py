@@ -243,7 +243,7 @@ def test_all_but_one_ps_stay_in_a_drain(ps: int, least: int):
 def test_the_command_says_which_job_and_where():
     found = flags(command())
     assert {name: found[f"--{name}"] for name in ("tfjob", "listen", "http", "certs", "workdir")} == {
-        "tfjob": "ads/ctr", "listen": "0.0.0.0:2223", "http": "0.0.0.0:8000",
+        "tfjob": "ads/ctr", "listen": "[::]:2223", "http": "[::]:8000",
         "certs": "/etc/deeprec-ext/certs", "workdir": "/var/lib/deeprec-ext/ctr-01234567",
     }  # fmt: skip
     _, spec = told(made()["Pod"])
