@@ -111,7 +111,7 @@ class Job:
     allowance: Allowance | None  # the last that it was given
     bid: Bid | None  # None: its AIMaster has said nothing (yet)
     silent_seconds: float  # since its AIMaster was last heard
-    deadline: float = 0.0  # by which it should have ended, as its user wrote it; 0: none
+    deadline: float = 0.0  # by when its user wants it ended, seconds since the epoch; 0: none
     admitted: bool = False  # by a gang scheduler, which counts on its least: it is never stopped
 
 
