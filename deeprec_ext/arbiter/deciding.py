@@ -266,7 +266,7 @@ class Round:
             if not ran:
                 party.note = saying.STARTS
             return
-        if ran and (party.started and not party.job.strict):
+        if ran and (party.job.admitted or (party.started and not party.job.strict)):
             return  # it goes on with what it has
         if ran:
             self.seating.leave(party)
@@ -277,21 +277,28 @@ class Round:
 
     def _pod_claims(self, pod: Waiting) -> None:
         shape, priority = self.seating.scale.of_pod(pod.resources), _priority(pod)
-        node = self.seating.room.first(shape)
+        among = self._admitting(pod)
+        node = self.seating.room.first(shape, among)
         if node < 0:
-            key = (priority, shape)
+            key = (priority, shape, pod.nodes)
             if key in self.hopeless:
                 return
-            node = self._ask_for_pod(shape, priority, saying.gave_way(pod))
+            node = self._ask_for_pod(shape, priority, saying.gave_way(pod), among)
             if node < 0:
                 self.hopeless.add(key)
                 return
         self.seating.room.take(node, shape)
         self.higher.append((priority, shape[0]))
 
-    def _ask_for_pod(self, shape: Shape, priority: int, note: str) -> int:
-        """The node that has room for it now; -1: none gets any."""
-        if not any(all(map(int.__le__, shape, whole)) for whole in self.seating.whole):
+    def _admitting(self, pod: Waiting) -> list[int] | None:
+        """To which nodes it may go; None: to all."""
+        where = self.seating.where
+        return sorted({where[name] for name in pod.nodes if name in where}) if pod.nodes else None
+
+    def _ask_for_pod(self, shape: Shape, priority: int, note: str, among: Sequence[int] | None) -> int:
+        """The node, `among` these, that has room for it now; -1: none gets any."""
+        wholes = self.seating.whole if among is None else [self.seating.whole[node] for node in among]
+        if not any(all(map(int.__le__, shape, whole)) for whole in wholes):
             return -1
         if not self._could(priority, list(shape), equals=False):
             return -1
@@ -299,7 +306,7 @@ class Round:
         mark = self.seating.mark()
         stopped: list[Party] = []
         room = self.seating.room
-        while (node := room.first(shape)) < 0:
+        while (node := room.first(shape, among)) < 0:
             if not asked(stopped):
                 self._take_back(mark, stopped)
                 return -1
@@ -360,7 +367,8 @@ class Round:
             and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
-        lower = [one for one in may if one.priority < priority] if stops and self.rules.stops else []
+        lower = [one for one in may if one.priority < priority and not one.job.admitted]
+        lower = lower if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
 
         def ask(stopped: list[Party]) -> bool:

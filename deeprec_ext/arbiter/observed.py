@@ -113,6 +113,7 @@ class Job:
     bid: Bid | None  # None: its AIMaster has said nothing (yet)
     silent_seconds: float  # since its AIMaster was last heard
     deadline: float = 0.0  # by when its user wants it ended, seconds since the epoch; 0: none
+    admitted: bool = False  # by a gang scheduler, which counts on its least: it is never stopped
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class Waiting:
     priority: int
     resources: Resources
     since: float
+    nodes: tuple[str, ...] = ()  # to which it may go; empty: all
 
 
 @dataclass(frozen=True)

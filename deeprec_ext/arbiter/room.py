@@ -85,8 +85,10 @@ class Room:
             return False
         return len(shape) == 3 or all(have >= need for have, need in zip(free[3:], shape[3:]))
 
-    def first(self, shape: Shape) -> int:
-        """The first node with room for it; -1: none."""
+    def first(self, shape: Shape, among: Sequence[int] | None = None) -> int:
+        """The first node with room for it, of all or `among` these; -1: none."""
+        if among is not None:
+            return next((node for node in among if self.fits(node, shape)), -1)
         known = self._first.get(shape)
         if known is None:
             known = self._first[shape] = [0, len(self._given)]

@@ -165,6 +165,8 @@ class Party:
 
 def runs_before(job: Job) -> bool:
     """Whether it runs, or may: as it was allowed, else as it was found."""
+    if job.admitted:
+        return True
     if job.allowance is not None:
         return job.allowance.runs
     return job.started or any(pod.role == CHIEF for pod in job.placed)
@@ -203,9 +205,9 @@ class Seating:
         amounts = [one for job in jobs for one in resources_of(job.pods)] + [one.resources for one in cluster.waiting]
         self.scale = Scale(cluster.nodes, cluster.quotas, amounts)
         self.nodes = nodes = sorted(cluster.nodes, key=_preferred)
-        where: dict[str, int] = {}
+        self.where: dict[str, int] = {}
         for at, node in enumerate(nodes):
-            where.setdefault(node.name, at)
+            self.where.setdefault(node.name, at)
         self.whole = [self.scale.of_node(node) for node in nodes]
         self.room = Room(self.whole)
         self.sums = [sum(one[at] for one in self.whole) for at in range(len(self.scale.names))]
@@ -216,7 +218,7 @@ class Seating:
             known = self.quotas.get(quota.name)
             self.quotas[quota.name] = list(free) if known is None else [min(pair) for pair in zip(free, known)]
         self.limits = {name: tuple(free) for name, free in self.quotas.items()}
-        self.parties = [Party(at, job, cluster.time, rules, self.scale, where) for at, job in enumerate(jobs)]
+        self.parties = [Party(at, job, cluster.time, rules, self.scale, self.where) for at, job in enumerate(jobs)]
         for party in self.parties:
             party.bound(cluster.time, rules, price, curves)
         self._log: list[tuple[Party, str, int, bool]] = []

@@ -61,7 +61,7 @@ def _add_arbiter(parser: argparse.ArgumentParser) -> None:
         "--arbiter-rules", choices=RULES, default=None, help="strict (default): of what is above everybody's least nobody has "
         "any while a job of higher priority could use it; weight: it is shared by weight, whatever the priority",
     )  # fmt: skip
-    group.add_argument("--arbiter-dry-run", action="store_true", help="decide and tell, and write nothing")
+    group.add_argument("--arbiter-dry-run", action="store_true", help="decide and tell, and allow nothing")
     group.add_argument(
         "--arbiter-record", metavar="FILE", type=Path, help="what was decided from what, a line of JSON each"
     )

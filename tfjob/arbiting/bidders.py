@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from deeprec_ext.arbiter.observed import Allowance, Bid, Count, Job, Placed, Pods, Resources
 from tfjob.arbiting.amounts import NOTHING, added, requested
-from tfjob.arbiting.reach import Reach, reach_of
-from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, seconds
+from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, Reach, reach_of, seconds
 from tfjob.model import names
 from tfjob.model.annotations import Elastic, parse, sizes
 from tfjob.model.arbitrated import allowance_of, bid_of
 from tfjob.model.conditions import RESTARTING, RUNNING, SUSPENDED, condition, is_finished
 from tfjob.model.kinds import Manifest
 from tfjob.model.spec import InvalidError, TFJob
+from tfjob.pods import spot
 
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
 """Roles as `Placed` has them."""
@@ -33,10 +33,11 @@ class Bidder:
     written: Count
     requests: Mapping[str, Resources]  # by role, of the templates
     reach: Reach
-    classes: tuple[str, ...]  # that its templates name, the chief's first
+    classes: tuple[str, ...]  # that its templates name, the chief's first; where none does, its gang's
     queue: str  # that it names itself, or Kueue's or Volcano's
     strict: bool
     arrived: float
+    deadline: float
     started: bool
     bid: Bid | None
     allowance: Allowance | None
@@ -68,11 +69,18 @@ def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | Non
     unread = {names.WORTH_ANNOTATION: bad_bid, names.ALLOWANCE_ANNOTATION: bad_allowance}
     chief = job.specs[job.chief or names.WORKER]
     return Bidder(
-        key, job, options, written, _requests(job, aimaster), reach_of(chief.template["spec"]), _classes(job),
+        key, job, options, written, _requests(job, aimaster), _reach(chief.template["spec"], options), _classes(job),
         _queue(job, options), ("supervise", "strict") in options.settings,
-        _arrived(manifest, job, allowance), _has_run(job), bid, allowance,
+        _arrived(manifest, job, allowance), _deadline(manifest, job, options), _has_run(job), bid, allowance,
         tuple(f"{name}: {why}" for name, why in unread.items() if why),
     )  # fmt: skip
+
+
+def is_suspended(manifest: Manifest) -> bool:
+    """By its user, or by Kueue; of a job that need not be valid."""
+    spec = manifest.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    return isinstance(policy, dict) and policy.get("suspend") is True
 
 
 def _written(job: TFJob, options: Elastic | None) -> Count:
@@ -92,10 +100,23 @@ def _requests(job: TFJob, aimaster: Resources) -> dict[str, Resources]:
     }  # fmt: skip
 
 
+def _reach(spec: Manifest, options: Elastic) -> Reach:
+    """Without its wish for spot nodes, which is dropped where there are none; what tolerates their taint stays."""
+    if options.spot is None:
+        return reach_of(spec)
+    anywhere = spot.without({"spec": spec}, *options.spot)["spec"]
+    return reach_of({**anywhere, "tolerations": spec.get("tolerations")})
+
+
 def _classes(job: TFJob) -> tuple[str, ...]:
     specs = sorted(job.specs.values(), key=lambda spec: spec.type != (job.chief or names.WORKER))
     found = [str(spec.template["spec"].get("priorityClassName") or "") for spec in specs]
-    return tuple(dict.fromkeys(name for name in found if name))
+    return tuple(dict.fromkeys(name for name in found if name)) or _of_policy(job)
+
+
+def _of_policy(job: TFJob) -> tuple[str, ...]:
+    """`schedulingPolicy.priorityClass`."""
+    return tuple(filter(None, [job.run_policy.scheduling.priority_class]))
 
 
 def _queue(job: TFJob, options: Elastic) -> str:
@@ -107,6 +128,14 @@ def _arrived(manifest: Manifest, job: TFJob, allowance: Allowance | None) -> flo
     resumed = (condition(job.status, SUSPENDED) or {}).get("lastTransitionTime")
     stopped = allowance.since if allowance is not None and not allowance.runs and _has_run(job) else 0.0
     return max(seconds(manifest["metadata"].get("creationTimestamp")), seconds(resumed), stopped)
+
+
+def _deadline(manifest: Manifest, job: TFJob, options: Elastic) -> float:
+    """Counted from its beginning, or from when it was made, as long as it has not begun; 0: it has none."""
+    settings = dict(options.settings)
+    lasts = float(settings.get("deadline_seconds", 0.0)) if settings.get("objective") == "deadline" else 0.0
+    begun = seconds(job.status.get("startTime")) or seconds(manifest["metadata"].get("creationTimestamp"))
+    return begun + lasts if lasts > 0 and begun else 0.0
 
 
 def _has_run(job: TFJob) -> bool:
@@ -148,9 +177,9 @@ class View(NamedTuple):
 
 
 def views(bidder: Bidder, pods: Iterable[PodSeen]) -> list[View]:
-    """Of those that it owns, by name."""
+    """Of those that it owns, of each type by index."""
     found = [pod for pod in pods if pod.owner == bidder.job.uid]
-    return [View(_role(bidder, pod), pod) for pod in sorted(found, key=lambda pod: pod.name)]
+    return [View(_role(bidder, pod), pod) for pod in sorted(found, key=lambda pod: (pod.type, pod.number, pod.name))]
 
 
 def _role(bidder: Bidder, pod: PodSeen) -> str:
@@ -181,12 +210,24 @@ def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str
     options = bidder.options
     return Job(
         name=bidder.name, priority=classes.priority(bidder, (view.pod for view in found)), weight=options.weight,
-        least=Count(options.min_ps, options.min_workers), most=Count(options.max_ps, options.max_workers),
+        least=_least(options, found), most=Count(options.max_ps, options.max_workers),
         pods=sizes_of_pods(bidder, found),
         placed=tuple(Placed(view.role, view.pod.node) for view in found if view.pod.node),
         queue=queue, arrived=bidder.arrived, started=bidder.started, strict=bidder.strict, written=bidder.written,
-        allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now),
+        allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now), deadline=bidder.deadline,
     )  # fmt: skip
+
+
+def _least(options: Elastic, found: Iterable[View]) -> Count:
+    """As written, but no less than the AIMaster that there is was started with: it would not go below that."""
+    for view in found:
+        if view.pod.least is not None:
+            kept = view.pod.least
+            return Count(
+                max(options.min_ps, min(kept.ps, options.max_ps)),
+                max(options.min_workers, min(kept.workers, options.max_workers)),
+            )
+    return Count(options.min_ps, options.min_workers)
 
 
 def _silence(bidder: Bidder, found: Iterable[View], now: float) -> float:

@@ -13,11 +13,14 @@ from deeprec_ext.arbiter.observed import Cluster, Job, Node, Placed, Quota, Reso
 from tfjob.arbiting.amounts import added, as_numbers, resources, without
 from tfjob.arbiting.bidders import Bidder, Classes, job_of
 from tfjob.arbiting.reach import admits
-from tfjob.arbiting.seen import PRICE_LABEL, Key, NodeSeen, PodSeen, QuotaSeen, is_spot, price
+from tfjob.arbiting.seen import PRICE_LABEL, Key, NodeSeen, PodSeen, QuotaSeen, Reach, is_spot, price
 from tfjob.arbiting.tally import Pods
 
 WAITING_MAX = 1000
 """Pods that wait, of the highest priority: giving way to the first of them is enough for a while."""
+
+REACHED_MAX = 64
+"""Nodes named for such a pod, where it may not go to all: each is written for each pod in the record."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def observe(seen: Seen, now: float) -> Cluster:
         nodes, jobs = _by_quota(quotas, jobs)
     else:
         nodes = nodes_of(seen, bidders)
-    return Cluster(now, tuple(nodes), waiting_of(seen, bidders), tuple(quotas), tuple(jobs))
+    return Cluster(now, tuple(nodes), waiting_of(seen, bidders, nodes), tuple(quotas), tuple(jobs))
 
 
 def strangers(seen: Seen, bidders: Iterable[Bidder]) -> Iterable[PodSeen]:
@@ -129,11 +132,36 @@ def _moved(job: Job, node: str) -> Job:
 # ---------------------------------------------------------------------------------------------------- who waits
 
 
-def waiting_of(seen: Seen, bidders: Sequence[Bidder]) -> tuple[Waiting, ...]:
-    """Pods of others that wait for room, of the highest priority first."""
+def waiting_of(seen: Seen, bidders: Sequence[Bidder], nodes: Sequence[Node]) -> tuple[Waiting, ...]:
+    """Pods of others that wait for room, of the highest priority first. Without those that may go to none of these nodes:
+    nothing that a job gives back would help them."""
     pods = [*seen.pods.waiting.values(), *(pod for pod in strangers(seen, bidders) if pod.waits_since)]
     pods.sort(key=lambda pod: (-pod.priority, pod.waits_since, pod.key))
-    return tuple(Waiting("/".join(pod.key), pod.priority, pod.resources, pod.waits_since) for pod in pods[:WAITING_MAX])
+    reached: dict[Reach | None, tuple[str, ...] | None] = {None: ()}
+    found: list[Waiting] = []
+    for pod in pods:
+        if len(found) == WAITING_MAX:
+            break
+        if pod.reach not in reached:
+            reached[pod.reach] = _reached(pod.reach, seen, nodes) if pod.reach is not None else ()
+        if (may := reached[pod.reach]) is not None:
+            found.append(Waiting("/".join(pod.key), pod.priority, pod.resources, pod.waits_since, may))
+    return tuple(found)
+
+
+def _reached(reach: Reach, seen: Seen, nodes: Sequence[Node]) -> tuple[str, ...] | None:
+    """Names of those among the nodes to which it may go, the roomiest `REACHED_MAX`; empty: all of them, or none is known;
+    None: none of them."""
+    if seen.nodes is None:
+        return ()
+    there = {node.name: node for node in seen.nodes}
+    found = [node for node in nodes if admits(reach, there[node.name])]
+    if not found:
+        return None
+    if len(found) == len(nodes):
+        return ()
+    found.sort(key=lambda node: (-node.free.cpu, -node.free.memory_bytes, node.name))
+    return tuple(sorted(node.name for node in found[:REACHED_MAX]))
 
 
 def key_of(job: str) -> Key:

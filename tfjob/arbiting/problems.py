@@ -10,7 +10,8 @@ from deeprec_ext.units import counted, few, sized
 from tfjob.arbiting.amounts import added, as_numbers, lacking, resources, shown, times
 from tfjob.arbiting.bidders import CHIEF, Bidder, Classes
 from tfjob.arbiting.observing import Seen, hard_limits, key_of
-from tfjob.arbiting.reach import Reach, admits
+from tfjob.arbiting.reach import admits
+from tfjob.arbiting.seen import Reach
 from tfjob.model.events import Event
 
 NO_CLASS, NEVER_FITS, UNREAD, NO_RIGHTS = "NoPriorityClass", "NeverFits", "NotReadable", "ArbiterConfined"
@@ -56,10 +57,14 @@ def problems(bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities
 
 
 def _missing_classes(bidder: Bidder, classes: Classes) -> Iterable[Event]:
+    in_templates = {spec.template["spec"].get("priorityClassName") for spec in bidder.job.specs.values()}
     for name in classes.missing(bidder):
-        there = few(classes.names()) or "none"
-        text = f"PriorityClass {name} does not exist (there are: {there}), and the server refuses pods that name it: create it"
-        yield Event("Warning", NO_CLASS, f"{text}, or name another in the job's templates")
+        text = f"PriorityClass {name} does not exist (there are: {few(classes.names()) or 'none'})"
+        if name in in_templates:
+            text += ", and the server refuses pods that name it: create it, or name another in the job's templates"
+        else:
+            text += ", so the job goes with the cluster's default: create it, or name another in schedulingPolicy.priorityClass"
+        yield Event("Warning", NO_CLASS, text)
 
 
 def never_fits(job: Job, seen: Seen, room: Room) -> str:

@@ -1,7 +1,7 @@
-"""To which nodes the pods of a job may go, by their node selector, required node affinity and tolerations.
+"""To which nodes pods may go, by their node selector, required node affinity and tolerations.
 
-The arbiter knows one kind of room. So nodes to which no elastic job may go are no room, and a job is not told that it never
-fits by nodes where it must not run.
+The arbiter knows one kind of room. So nodes to which no elastic job may go are no room, a job is not told that it never fits by
+nodes where it must not run, and nobody gives way to a pod of others that could not come.
 """
 
 from __future__ import annotations
@@ -9,33 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from tfjob.arbiting.seen import NodeSeen
+from tfjob.arbiting.seen import NodeSeen, Reach
 from tfjob.model.kinds import Manifest
 
 _DRAINED = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints of nodes in trouble: who tolerates everything runs there all the same, but no new room is there."""
-
-
-class Reach(NamedTuple):
-    """Hashable: many jobs have the same."""
-
-    selector: tuple[tuple[str, str], ...]
-    tolerations: str
-    affinity: str
-
-
-def reach_of(spec: Manifest) -> Reach:
-    """Of a template's `spec`."""
-    selector = spec.get("nodeSelector")
-    affinity: Any = spec
-    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
-        affinity = affinity.get(key) if isinstance(affinity, dict) else None
-    return Reach(
-        tuple(sorted((str(key), str(value)) for key, value in selector.items())) if isinstance(selector, dict) else (),
-        json.dumps(spec.get("tolerations") or [], sort_keys=True), json.dumps(affinity or [], sort_keys=True),
-    )  # fmt: skip
 
 
 def admits(reach: Reach, node: NodeSeen) -> bool:

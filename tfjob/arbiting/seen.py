@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from deeprec_ext.arbiter.observed import Resources
+from deeprec_ext import env
+from deeprec_ext.arbiter.observed import Count, Resources
+from deeprec_ext.options import SPECIFICATION_MAX
 from tfjob.arbiting.amounts import numbers, requested, resources
 from tfjob.model import names
 from tfjob.model.kinds import Manifest
@@ -33,6 +36,14 @@ FOR_WANT_OF_ROOM = ("insufficient", "too many pods")
 """In what schedulers say of a pod without a node. Who waits for a volume or a label is not helped by room."""
 
 
+class Reach(NamedTuple):
+    """To which nodes a pod may go. Hashable: many have the same."""
+
+    selector: tuple[tuple[str, str], ...]
+    tolerations: str
+    affinity: str
+
+
 class PodSeen(NamedTuple):
     """A pod that has not ended."""
 
@@ -48,6 +59,8 @@ class PodSeen(NamedTuple):
     waits_since: float  # for room; 0: it does not
     ready: bool  # of an AIMaster: others come to it and go all the time, and nobody asks
     ready_since: float  # or not ready since; 0: not known
+    reach: Reach | None  # of one that waits for room
+    least: Count | None  # of an AIMaster: as it was started, and what it keeps to; None: of another pod, or not known
 
     @property
     def key(self) -> Key:
@@ -105,11 +118,25 @@ def pod_seen(pod: Manifest) -> PodSeen | None:
     owners: list[Manifest] = [one for one in metadata.get("ownerReferences") or () if one.get("controller")]
     index = str(labels.get(names.INDEX_LABEL) or "")
     scheduled = None if node or metadata.get("deletionTimestamp") else conditions.get("PodScheduled")
+    waits_since = _waits_since(scheduled)
     return PodSeen(
         _short(metadata.get("namespace")), str(metadata["name"]), _short(owners[0].get("uid")) if owners else "",
         _short(labels.get(names.JOB_LABEL)), type_, int(index) if index.isdigit() else 0, _short(node),
-        _whole(spec.get("priority")), requested(spec), _waits_since(scheduled),
-        ready.get("status") == "True", seconds(ready.get("lastTransitionTime")),
+        _whole(spec.get("priority")), requested(spec), waits_since,
+        ready.get("status") == "True", seconds(ready.get("lastTransitionTime")), reach_of(spec) if waits_since else None,
+        _least(spec) if type_ == AIMASTER else None,
+    )  # fmt: skip
+
+
+def reach_of(spec: Manifest) -> Reach:
+    """Of a pod's, or a template's, `spec`."""
+    selector = spec.get("nodeSelector")
+    affinity: Any = spec
+    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        affinity = affinity.get(key) if isinstance(affinity, dict) else None
+    return Reach(
+        tuple(sorted((str(key), str(value)) for key, value in selector.items())) if isinstance(selector, dict) else (),
+        json.dumps(spec.get("tolerations") or [], sort_keys=True), json.dumps(affinity or [], sort_keys=True),
     )  # fmt: skip
 
 
@@ -117,6 +144,19 @@ def _type(labels: Mapping[str, Any]) -> str:
     if labels.get("app.kubernetes.io/component") == AIMASTER:
         return AIMASTER
     return _short(labels.get(names.TYPE_LABEL))
+
+
+def _least(spec: Manifest) -> Count | None:
+    """Of its specification, which the operator has written into its pod."""
+    for container in spec.get("containers") or ():
+        for one in _dict(container).get("env") or ():
+            text = str(_dict(one).get("value") or "")
+            if _dict(one).get("name") != env.PREFIX + env.SPECIFICATION or len(text) > SPECIFICATION_MAX:
+                continue
+            with contextlib.suppress(ValueError, RecursionError):
+                found = _dict(json.loads(text))
+                return Count(_whole(found.get("min_ps")), _whole(found.get("min_workers")))
+    return None
 
 
 def _short(text: Any) -> str:

@@ -95,7 +95,7 @@ async def run(options: OperatorOptions) -> int:
                 api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
         arbiter = _arbiter(api, controller, options, aimaster)
-        act: list[Act] = [controller.act, arbiter.act if arbiter else functools.partial(undo, api, controller)]
+        act: list[Act] = [controller.act, *shares(api, controller, arbiter)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
         taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None
@@ -139,6 +139,14 @@ def _arbiter(
     pod = requested({"containers": [{"resources": aimaster.resources}]})
     found = dataclasses.replace(options.arbiter, aimaster=pod, scheduler=options.scheduler)
     return Arbiter(api, controller, options.namespace, found)
+
+
+def shares(api: Api, controller: Controller, arbiter: Arbiter | None) -> list[Act]:
+    """The arbiter; where there is none that writes, what one has allowed before is taken back, or it would hold jobs."""
+    undoes = functools.partial(undo, api, controller)
+    if arbiter is None:
+        return [undoes]
+    return [undoes, arbiter.act] if arbiter.dry_run else [arbiter.act]
 
 
 def _webhook(api: Api, options: OperatorOptions, aimaster: AIMasterOptions, domain: str) -> Webhook | None:

@@ -144,6 +144,35 @@ def test_a_job_stops_for_a_pod_of_others_that_has_no_room_otherwise():
     assert workers(cluster([low], nodes(1), [pod("serving-1", 100, 5.0)])) == [3]
 
 
+def test_a_pod_of_others_gets_room_only_on_nodes_to_which_it_may_go():
+    """And whoever is elsewhere gives nothing."""
+    jobs = [job(f"on-{at}", least=(0, 0), most=(0, 3), allowed=(0, 3), on=f"node-00{at}") for at in range(2)]
+    waits = dataclasses.replace(pod("serving", 100, 2.0), nodes=("node-001", "of-another-pool"))
+    assert workers(cluster(jobs, nodes(2), [waits])) == [3, 1]
+    assert workers(cluster(jobs, nodes(3), [waits])) == [3, 1], "what is free on the third is of no use to it"
+    strange = dataclasses.replace(waits, nodes=("of-another-pool",))
+    assert workers(cluster(jobs, nodes(2), [strange])) == [3, 3]
+    both = [strange, dataclasses.replace(waits, name="another")]
+    assert workers(cluster(jobs, nodes(2), both)) == [3, 1], "that one has no room says nothing of the other"
+
+
+def test_a_gang_that_was_admitted_keeps_its_least_and_its_room_is_given_to_nobody_else():
+    low = job("low", least=(0, 1), most=(0, 3), allowed=(0, 3), on="node-000", admitted=True)
+    for wants in (3, 4):
+        high = job("high", least=(0, wants - 1), most=(0, wants - 1), priority=5)
+        assert workers(cluster([low, high], nodes(1))) == [3, None]
+        assert workers(cluster([low], nodes(1), [pod("serving", 100, float(wants))])) == [3]
+    assert workers(cluster([low], nodes(1), [pod("serving", 100, 2.0)])) == [1], "above its least it gives"
+    for count, left in ((1, 1), (3, 3)):
+        new = job("new", least=(0, count), most=(0, count), admitted=True)
+        assert workers(cluster([low, new], nodes(1))) == [left, count], "a new one starts, whatever room there is"
+    stopped = Allowance("low", False, 0, 0, NOW - 1000.0, "no room")
+    again = dataclasses.replace(low, placed=(), allowance=stopped)
+    seen = cluster([again, job("other", allowed=(0, 3), on="node-000")], nodes(1))
+    assert workers(seen) == [1, 1]
+    assert decide(given(seen, decide(seen))).changed == ()
+
+
 def test_what_others_no_longer_need_is_taken_back():
     seen = cluster([job("low", allowed=(0, 3), on="node-000")], nodes(1), [pod("serving-1", 100, 2.0)])
     after = dataclasses.replace(given(seen, decide(seen), later=60.0), waiting=())

@@ -3,6 +3,9 @@
 An allowance is written with the version of the TFJob that was looked at. Where that has changed, the newer one is read: if its
 allowance is still the one that the decision was made from, it is written all the same, else somebody else has decided, and the
 job is looked at again. An API server that does not answer changes nothing: what was not written is decided anew.
+
+A job that is suspended, and whose pods have gone, is told that it may have nothing: resumed, it waits like others, as its room
+may be somebody else's by then.
 """
 
 from __future__ import annotations
@@ -22,13 +25,12 @@ from deeprec_ext.arbiter.rules import Rules
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.units import sized
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
-from tfjob.arbiting.bidders import KUEUE_LABEL, Bidder, bidder_of
-from tfjob.arbiting.gangs import kept
+from tfjob.arbiting.bidders import KUEUE_LABEL, Bidder, bidder_of, is_suspended
 from tfjob.arbiting.observing import Labels, key_of, observe
 from tfjob.arbiting.problems import Capacities, problems
-from tfjob.arbiting.seen import Key
+from tfjob.arbiting.seen import AIMASTER, Key
 from tfjob.model import names
-from tfjob.model.arbitrated import WHY_MAX, same, written_allowance
+from tfjob.model.arbitrated import WHY_MAX, allowance_of, same, written_allowance
 from tfjob.model.events import Event
 from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.operator.arbiter.watching import Watch
@@ -55,6 +57,9 @@ WORDS_SECONDS = 60.0
 
 WRITE_TRIES = 5
 """Of an AIMaster that writes its status meanwhile."""
+
+RESTS = "it is suspended: resumed, it waits until there is room"
+"""Why such a job may have nothing."""
 
 ALLOWED, WAITS = "ArbiterAllowed", "ArbiterWaits"
 """Reasons of the Events."""
@@ -100,11 +105,16 @@ class Arbiter:
         self._bidders: dict[Key, tuple[Manifest, Bidder | None]] = {}
         self._told: dict[str, Allowance] = {}  # of a dry run: what jobs would have been allowed
         self._worded: dict[str, float] = {}  # since when the allowance of a job is in its words
+        self._rested: dict[Key, float] = {}  # when a job was last seen suspended: since then it waits
         self._record = Record(options.record, options.rules) if options.record is not None else None
         self._problems_at = -PROBLEMS_SECONDS
         self.figures = Figures()
         self.last: tuple[Cluster, Decision] | None = None
         """The last look, while we lead."""
+
+    @property
+    def dry_run(self) -> bool:
+        return self._options.dry_run
 
     # ------------------------------------------------------------------------------------------------ what there is
 
@@ -117,16 +127,31 @@ class Arbiter:
                 known = manifest, bidder_of(manifest, self._options.aimaster)
             found[key] = known
         self._bidders = found
-        every = [bidder for _, bidder in found.values() if bidder is not None]
+        self._rested = {key: at for key, at in self._rested.items() if key in found}
+        every = [self._since_resumed(bidder) for _, bidder in found.values() if bidder is not None]
         if self._options.dry_run:
             return [dataclasses.replace(one, allowance=self._told.get(one.name, one.allowance)) for one in every]
         return every
 
+    def _since_resumed(self, bidder: Bidder) -> Bidder:
+        """It does not wait since it was suspended."""
+        allowance = bidder.allowance
+        if allowance is None or allowance.why != RESTS:
+            self._rested.pop(bidder.key, None)
+            return bidder
+        since = max(allowance.since, self._rested.get(bidder.key, 0.0))
+        return dataclasses.replace(bidder, arrived=since, allowance=dataclasses.replace(allowance, since=since))
+
     def cluster(self, now: float) -> Cluster:
-        return observe(self.watch.seen(self.bidders()), now)
+        found = observe(self.watch.seen(self.bidders()), now)
+        if not (admitted := self._admitted()):
+            return found
+        jobs = (dataclasses.replace(job, admitted=job.name in admitted) for job in found.jobs)
+        return dataclasses.replace(found, jobs=tuple(jobs))
 
     def _admitted(self) -> set[str]:
-        """Jobs whose gang a scheduler has admitted."""
+        """Jobs whose gang a scheduler has admitted: it has counted on their least, and would make the pods again. So only what
+        is above that is taken from them, and whole gangs are left to Volcano, the coscheduling plugin or Kueue."""
         found = set()
         for key, (manifest, bidder) in self._bidders.items():
             labels = manifest["metadata"].get("labels") or {}
@@ -188,7 +213,6 @@ class Arbiter:
         loop = asyncio.get_running_loop()
         began = time.perf_counter()
         decision = await loop.run_in_executor(None, decide, cluster, self._options.rules)
-        decision = kept(cluster, decision, self._admitted())
         self.figures.decisions += 1
         self.figures.seconds += observed + time.perf_counter() - began
         if self._record is not None:
@@ -215,14 +239,17 @@ class Arbiter:
         if self._options.dry_run:
             self._told = {name: one for name, one in self._told.items() if name in jobs}
             return True
-        results = await asyncio.gather(*(self._allow(job, one) for job, one in wanted), return_exceptions=True)
+        work = [self._allow(job, one) for job, one in wanted] + [
+            self._rest(*one, cluster.time) for one in self._resting()
+        ]
+        results = await asyncio.gather(*work, return_exceptions=True)
         failed = [one for one in results if isinstance(one, BaseException)]
         self.figures.failed += len(failed)
         for error in failed:
             if not isinstance(error, (ApiError, UnreachableError, asyncio.TimeoutError)):
                 raise error
         if failed:
-            log.warning("%d of %d allowances were not written: %s; deciding again", len(failed), len(wanted), failed[0])
+            log.warning("%d of %d allowances were not written: %s; deciding again", len(failed), len(work), failed[0])
         return not failed
 
     def _due(self, job: Job, allowance: Allowance) -> bool:
@@ -232,7 +259,8 @@ class Arbiter:
         if before is not None and same(before, allowance) and before.why == allowance.why[:WHY_MAX]:
             return False
         since = self._worded.setdefault(job.name, now)
-        if same(job.allowance, allowance) and now - since < WORDS_SECONDS:
+        rested = before is not None and before.why == RESTS
+        if same(job.allowance, allowance) and now - since < WORDS_SECONDS and not rested:
             return False
         self._worded[job.name] = now
         return True
@@ -268,6 +296,32 @@ class Arbiter:
                 await self._controller.recorder.done(written, [told(job, allowance)])
             return
         self._changed.set()
+
+    def _resting(self) -> list[tuple[Key, Manifest]]:
+        """Jobs that are suspended, have no pods any more, and would start at once when they are resumed."""
+        found = []
+        for key, (manifest, bidder) in self._bidders.items():
+            if bidder is not None or not is_suspended(manifest):
+                continue
+            self._rested[key] = time.time()
+            begun = _allowance(manifest) or (manifest.get("status") or {}).get("startTime")
+            allowed = allowance_of(manifest["metadata"].get("annotations") or {}, "/".join(key))[0]
+            pods = self.watch.pods.of_jobs.get(key, {}).values()
+            if begun and (allowed is None or allowed.runs) and all(pod.type == AIMASTER for pod in pods):
+                found.append((key, manifest))
+        return found
+
+    async def _rest(self, key: Key, manifest: Manifest, now: float) -> None:
+        """Only of the version that was seen: one that has changed may have been resumed, and is looked at again. Raises
+        ApiError, UnreachableError."""
+        text = written_allowance(Allowance("/".join(key), False, 0, 0, now, RESTS))
+        metadata = {"annotations": {names.ALLOWANCE_ANNOTATION: text}, "resourceVersion": version_of(manifest)}
+        try:
+            written = await self._api.patch(TFJOBS, *key, {"metadata": metadata})
+        except (ConflictError, NotFoundError):  # the watch shows what it is now
+            return
+        self.figures.writes += 1
+        self._controller.job_changed(written)
 
     async def _tell_problems(self, cluster: Cluster) -> None:
         if self._options.dry_run:

@@ -38,9 +38,9 @@ def containers(cpu: Any = 1, memory: str = "1Gi", **others: Any) -> list[Manifes
 
 def pod(
     name: str, on: str = "", cpu: Any = 1, memory: str = "1Gi", *, namespace: str = "web", priority: int = 0,
-    waits: str | None = None, phase: str = "", labels: Any = None, owner: str = "",
+    waits: str | None = None, phase: str = "", labels: Any = None, owner: str = "", **spec: Any,
 ) -> Manifest:  # fmt: skip
-    """`waits`: what the scheduler says of it."""
+    """`waits`: what the scheduler says of it. `spec`: more of it."""
     conditions = []
     if waits is not None:
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": waits,
@@ -49,7 +49,7 @@ def pod(
     return {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels or {}), "ownerReferences": owners},
-        "spec": {"containers": containers(cpu, memory), "priority": priority, **({"nodeName": on} if on else {})},
+        "spec": {"containers": containers(cpu, memory), "priority": priority, **({"nodeName": on} if on else {}), **spec},
         "status": {"phase": phase or ("Running" if on else "Pending"), "conditions": conditions},
     }  # fmt: skip
 

@@ -22,9 +22,12 @@ from tests.unit.tfjob.arbiting.clusters import (
     tfjob,
 )
 from tfjob.arbiting.amounts import requested
-from tfjob.arbiting.observing import Labels, observe
+from tfjob.arbiting.observing import REACHED_MAX, Labels, observe
 from tfjob.arbiting.seen import pod_seen
+from tfjob.model.annotations import parse
 from tfjob.model.arbitrated import written_allowance, written_bid
+from tfjob.model.spec import TFJob
+from tfjob.pods import aimaster
 
 GIB = 1 << 30
 FULL = "0/3 nodes are available: 3 Insufficient cpu."
@@ -59,6 +62,42 @@ def test_a_job_is_what_its_user_wrote_its_aimaster_said_and_its_pods_are():
         found.pods.worker == Resources(0.5, GIB) and found.pods.other == Resources()
     )  # the AIMaster's is the operator's to say
     assert [one.role for one in found.placed] == ["other", "chief", "ps", "worker", "worker"]
+
+
+def test_placed_pods_are_in_the_order_of_their_indices():
+    job = tfjob(workers=12)
+    pods = pods_of(job, "n1", ps=1, workers=12)
+    for index, one in enumerate(pods[2:]):
+        one["spec"]["nodeName"] = f"n{index}"
+    (found,) = observed([job], pods, nodes=[node()]).jobs
+    assert [one.node for one in found.placed if one.role == "worker"] == [f"n{index}" for index in range(12)]
+
+
+def test_a_deadline_counts_from_the_beginning_or_from_when_the_job_was_made():
+    says = {"autoscale": "true", "deadline": "2h"}
+    began = {"startTime": "2027-01-15T08:00:00Z"}
+    jobs = [
+        tfjob("a", annotations=says), tfjob("b", annotations=says, status=began), tfjob("c"),
+        tfjob("d", annotations={"autoscale": "true"}, status=began),
+    ]  # fmt: skip
+    assert [one.deadline for one in observed(jobs, nodes=[node()]).jobs] == [NOW - 60 + 7200, NOW + 7200, 0.0, 0.0]
+
+
+def test_a_least_that_is_lowered_counts_from_when_the_aimaster_is_started_with_it():
+    job, lower = (tfjob(workers=4, annotations={"min-workers": count}) for count in ("3", "1"))
+    elastic, _ = parse(TFJob.parse(job))
+    assert elastic is not None
+    pods = pods_of(lower, "n1", ps=1, workers=4, aimaster=True)
+    image = aimaster.Options(image="example/aimaster:1")
+    made = aimaster.pod(TFJob.parse(job), elastic, image)
+    pods[-1]["spec"]["containers"] = made["spec"]["containers"]
+    assert observed([lower], pods, nodes=[node()]).jobs[0].least == Count(1, 3)
+    assert observed([lower], pods[:-1], nodes=[node()]).jobs[0].least == Count(1, 1)
+    fewer = tfjob(workers=2, annotations={"min-workers": "1", "max-workers": "2"})
+    assert observed([fewer], pods, nodes=[node()]).jobs[0].least == Count(1, 2), "never beyond the most"
+    for text in ("{", "[]", '{"min_workers": "many"}'):
+        pods[-1]["spec"]["containers"][0]["env"][0]["value"] = text
+        assert observed([lower], pods, nodes=[node()]).jobs[0].least == Count(1, 1)
 
 
 def test_without_a_chief_worker_0_is_it():
@@ -145,6 +184,32 @@ def test_who_waits_for_room_is_told_by_priority_and_who_waits_for_something_else
     found = observed([job], pods, nodes=[node()]).waiting
     assert [(one.name, one.priority) for one in found] == [("web/high", 9), ("web/low", 1)]
     assert found[1].resources == Resources(2.0, GIB) and found[0].since == NOW - 60
+
+
+def test_who_waits_for_nodes_that_no_job_uses_is_not_told_and_who_may_use_some_names_them():
+    serving = [{"key": "pool", "value": "serving", "effect": "NoSchedule"}]
+    nodes = [
+        node("n1"), node("n2", labels={"zone": "b"}),
+        node("serving", labels={"pool": "serving"}, taints=serving),
+    ]  # fmt: skip
+    tolerates = [{"key": "pool", "operator": "Exists"}]
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
+    zone = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pods = [
+        pod("there", waits=FULL, priority=9, nodeSelector={"pool": "serving"}, tolerations=tolerates),
+        pod("nowhere", waits=FULL, priority=8, nodeSelector={"pool": "none"}),
+        pod("some", waits=FULL, priority=7, affinity=zone), pod("every", waits=FULL, priority=6, tolerations=tolerates),
+    ]  # fmt: skip
+    found = observed([tfjob()], pods, nodes=nodes)
+    assert [(one.name, one.nodes) for one in found.waiting] == [("web/some", ("n2",)), ("web/every", ())]
+    confined = observed([tfjob()], pods, nodes=None, quotas=[quota(cpu="8", memory="9Gi")]).waiting
+    assert [one.nodes for one in confined] == [()] * 4, "where nobody may see nodes"
+
+
+def test_of_many_nodes_the_roomiest_are_named():
+    nodes = [node(f"n{at:03}", 4 + at % 100, labels={"zone": "b"}) for at in range(200)] + [node("other")]
+    (found,) = observed([tfjob()], [pod("some", waits=FULL, nodeSelector={"zone": "b"})], nodes=nodes).waiting
+    assert len(found.nodes) == REACHED_MAX and {"n099", "n199"} <= set(found.nodes)
 
 
 def test_the_quota_of_a_namespace_counts_for_its_jobs_without_what_others_use_there():

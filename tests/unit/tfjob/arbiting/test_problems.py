@@ -1,15 +1,13 @@
-"""What is wrong with a job is said with its figures and with what to do; a gang that was admitted keeps its least."""
+"""What is wrong with a job is said with its figures and with what to do."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from deeprec_ext.arbiter.observed import Allowance, Decision
 from tests.unit.tfjob.arbiting.clusters import NOW, node, pods_of, priority_class, quota, seen, tfjob
-from tfjob.arbiting.gangs import kept
 from tfjob.arbiting.observing import observe
 from tfjob.arbiting.problems import NEVER_FITS, NO_CLASS, NO_RIGHTS, UNREAD, Capacities, problems
-from tfjob.arbiting.reach import reach_of
+from tfjob.arbiting.seen import reach_of
 
 
 def told(job: Any, pods: Any = (), **others: Any) -> dict[str, str]:
@@ -30,6 +28,16 @@ def test_a_class_that_there_is_not_is_named_with_those_that_there_are():
     assert list(found) == [NO_CLASS] and "god does not exist (there are: gold, silver)" in found[NO_CLASS]
     assert not told(tfjob(priority="gold"), nodes=[node()], classes=classes)
     assert not told(tfjob(priority="god"), nodes=[node()], known=False), "nobody may read them"
+
+
+def test_the_class_of_the_scheduling_policy_counts_where_no_template_names_one():
+    classes = [priority_class("silver", 1), priority_class("gold", 9), priority_class("usual", 3, default=True)]
+    policy = {"run_policy": {"schedulingPolicy": {"priorityClass": "gold"}}}
+    jobs = [tfjob("a", **policy), tfjob("b", priority="silver", **policy), tfjob("c")]
+    assert [one.priority for one in observe(seen(jobs, nodes=[node()], classes=classes), NOW).jobs] == [9, 1, 3]
+    odd = tfjob(run_policy={"schedulingPolicy": {"priorityClass": "god"}})
+    assert observe(seen([odd], nodes=[node()], classes=classes), NOW).jobs[0].priority == 3
+    assert "another in schedulingPolicy.priorityClass" in told(odd, nodes=[node()], classes=classes)[NO_CLASS]
 
 
 def test_a_least_that_never_fits_is_told_with_its_figures():
@@ -54,6 +62,22 @@ def test_a_job_that_no_node_may_take_is_told():
     assert "no node to which its pods may go" in told(job, nodes=[node(labels={"pool": "train"})])[NEVER_FITS]
 
 
+def test_a_job_that_only_wishes_for_spot_nodes_fits_on_others_where_there_are_none():
+    wish = {"annotations": {"spot": "spot=true"}}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "spot", "operator": "In", "values": ["true"]}]}]}}}  # fmt: skip
+    tolerates = [{"key": "spot", "operator": "Exists"}]
+    for template in ({"nodeSelector": {"spot": "true"}}, {"affinity": affinity}):
+        job = tfjob(template={**template, "tolerations": tolerates}, **wish)
+        taints = [{"key": "spot", "value": "true", "effect": "NoSchedule"}]
+        nodes = [node("n1"), node("s1", labels={"spot": "true"}, taints=taints)]
+        assert not told(job, nodes=nodes[:1]) and not told(job, nodes=nodes[1:])
+        assert [one.name for one in observe(seen([job], nodes=nodes), NOW).nodes] == ["n1", "s1"]
+        assert NEVER_FITS in told(tfjob(template=template), nodes=nodes[:1]), "it is no wish without the annotation"
+    elsewhere = tfjob(template={"nodeSelector": {"spot": "true", "pool": "a"}}, **wish)
+    assert NEVER_FITS in told(elsewhere, nodes=[node("n1")])
+
+
 def test_a_quota_that_is_less_than_the_least_is_told():
     job = tfjob(annotations={"min-workers": "2"})
     message = told(job, nodes=[node()], quotas=[quota(cpu="3", memory="1Ti")])[NEVER_FITS]
@@ -71,13 +95,3 @@ def test_a_job_of_whose_room_nobody_knows_is_told_which_rights_are_missing():
 
 def test_jobs_with_the_same_selectors_share_a_reach():
     assert reach_of(tfjob()["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]) == reach_of({"nodeSelector": {}})
-
-
-def test_a_gang_that_was_admitted_keeps_its_least_and_other_jobs_what_was_decided():
-    cluster = observe(seen([tfjob("a"), tfjob("b")], nodes=[node()]), NOW)
-    none = tuple(Allowance(name, False, 0, 0, NOW, "no room") for name in ("ml/a", "ml/b"))
-    decision = Decision(NOW, none, ("ml/a", "ml/b"), 0.0)
-    found = kept(cluster, decision, {"ml/a"})
-    assert (found.allowances[0].runs, found.allowances[0].ps, found.allowances[0].workers) == (True, 1, 0)
-    assert "gang" in found.allowances[0].why and found.allowances[1] == none[1]
-    assert found.changed == ("ml/a", "ml/b") and kept(cluster, decision, set()) is decision

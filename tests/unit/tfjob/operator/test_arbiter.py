@@ -24,6 +24,7 @@ from tfjob.operator.arbiter import acting, page
 from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
 from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
+from tfjob.operator.main import shares
 from tfjob.operator.web import metrics
 from tfjob.reconciling.observed import Options
 
@@ -301,10 +302,86 @@ def test_priorities_are_followed():
     play(scenario)
 
 
-@pytest.mark.parametrize("admitted", [False, True])
-def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(admitted: bool):
+def test_a_suspended_job_may_have_nothing_and_resumed_waits_for_room_as_others_do():
     async def scenario(rig: Rig) -> None:
-        rig.put(node("n1", 5), pod("serving", cpu=5, priority=1000, waits=FULL))
+        rig.put(node("n1", 6))
+        least = {"annotations": {"min-workers": "3"}}
+        rig.running(low("old", **least), ps=1, workers=3)
+        arbiter = await rig.synced(rig.operator())
+        await arbiter.look(time.time())
+        assert rig.allowance("old").runs
+        rig.api.change(TFJOBS, "old", {"spec": {"runPolicy": {"suspend": True}}})
+        await rig.caught_up()
+        await arbiter.look(time.time() + 1)
+        assert rig.allowance("old").runs, "its pods are there still: the suspension may be taken back"
+        for name in [name for plural, name in rig.api.objects if plural == PODS.plural]:
+            rig.api.vanish(PODS, name)
+        rig.running(low("new", **least), ps=1, workers=3)
+        await rig.caught_up()
+        before = len(rig.writes())
+        await arbiter.look(time.time() + 2)
+        rested = rig.allowance("old")
+        assert (rested.runs, rested.why) == (False, acting.RESTS) and rig.allowance("new").workers == 3
+        assert sorted(rig.writes()[before:]) == [("patch", "tfjobs", "new"), ("patch", "tfjobs", "old")]
+        for later in (3, 4, 400):
+            await rig.caught_up()
+            await arbiter.look(time.time() + later)
+        assert len(rig.writes()) == before + 2, "once"
+        arbiter._rested["ml", "old"] = resumed = time.time() + 400
+        rig.api.change(TFJOBS, "old", {"spec": {"runPolicy": {"suspend": False}}})
+        await rig.caught_up()
+        await arbiter.look(resumed + 1)
+        found = rig.allowance("old")
+        assert not found.runs and "waits for" in found.why and rig.allowance("new").runs
+        assert found.since == pytest.approx(resumed, abs=1), "it does not wait since it was suspended"
+
+    play(scenario)
+
+
+def test_a_job_that_is_resumed_meanwhile_is_looked_at_before_anything_is_taken_from_it():
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 8), low())
+        arbiter = await rig.synced(rig.operator())
+        await arbiter.look(time.time())
+        rig.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": True}}})
+        await rig.caught_up()
+        rig.api.silent = True
+        rig.api.change(TFJOBS, "ctr", {"spec": {"runPolicy": {"suspend": False}}})
+        assert await arbiter.look(time.time() + 1)
+        assert rig.allowance().runs
+
+    play(scenario)
+
+
+def test_a_pod_that_waits_for_nodes_of_its_own_stops_no_training():
+    async def scenario(rig: Rig) -> None:
+        taints = [{"key": "pool", "value": "serving", "effect": "NoSchedule"}]
+        rig.put(node("n1", 5), node("s1", 2, labels={"pool": "serving"}, taints=taints))
+        rig.running(low(), ps=1, workers=3)
+        tolerates = [{"key": "pool", "operator": "Exists"}]
+        full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
+        rig.put(
+            pod("there", "s1", 2),
+            pod("serving", cpu=2, priority=1000, waits=full, nodeSelector={"pool": "serving"}, tolerations=tolerates),
+        )
+        arbiter = await rig.synced(rig.operator())
+        for later in (0, 1, 400):
+            await arbiter.look(time.time() + later)
+        found = rig.allowance()
+        assert (found.runs, found.ps, found.workers) == (True, 1, 3)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("admitted", "cores", "size"),
+    [(False, 5, (False, 0, 0)), (True, 5, (True, 1, 3)), (True, 3, (True, 1, 0)), (True, 2, (True, 1, 1))],
+)
+def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(
+    admitted: bool, cores: int, size: object
+):
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 5), pod("serving", cpu=cores, priority=1000, waits=FULL))
         job = low()
         job["metadata"]["labels"] = {KUEUE_LABEL: "team"} if admitted else {}
         rig.running(job, ps=1, workers=3)
@@ -312,7 +389,7 @@ def test_what_kueue_has_admitted_gives_back_what_is_above_its_least_and_no_more(
         for later in range(3):
             await arbiter.look(time.time() + later)
         found = rig.allowance()
-        assert (found.runs, found.ps, found.workers) == ((True, 1, 0) if admitted else (False, 0, 0))
+        assert (found.runs, found.ps, found.workers) == size
         assert rig.api.count("patch", TFJOBS) == 1
 
     play(scenario)
@@ -332,6 +409,28 @@ def test_without_an_arbiter_what_one_has_allowed_is_taken_back():
         while rig.allowance() is not None:
             await asyncio.sleep(0.01)
         assert rig.api.calls[before:] == [("patch", "tfjobs", "ctr")]
+
+    play(scenario)
+
+
+def test_a_dry_run_after_a_real_one_takes_back_what_that_allowed_and_then_only_tells(caplog):
+    async def scenario(rig: Rig) -> None:
+        rig.put(node("n1", 8))
+        rig.running(low(), ps=1, workers=3)
+        arbiter = await rig.synced(rig.operator())
+        assert len(shares(rig.api, arbiter._controller, arbiter)) == 1  # type: ignore[arg-type]
+        await arbiter.look(time.time())
+        assert rig.allowance() is not None
+        before = len(rig.writes())
+        dry = await rig.synced(rig.operator(dry_run=True))
+        with caplog.at_level("INFO"):
+            for act in shares(rig.api, dry._controller, dry):  # type: ignore[arg-type]
+                rig.tasks.append(asyncio.ensure_future(act()))
+            while rig.allowance() is not None or dry.figures.decisions == 0:
+                await asyncio.sleep(0.01)
+            await dry.look(time.time())
+        assert rig.writes()[before:] == [("patch", "tfjobs", "ctr")]
+        assert any("dry run: ml/ctr" in one.message for one in caplog.records)
 
     play(scenario)
 
