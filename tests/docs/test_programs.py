@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deeprec_ext.cli.main import KUBECTL, build_parser
 from tests.docs.reading import ROOT, command_lines, inline, name, pages
@@ -153,6 +154,8 @@ def test_every_kubectl_line_is_understood():
         elif verb == "apply":
             assert words[0] == "-k"
             assert (ROOT / words[1] / "kustomization.yaml").is_file()
+        elif verb == "create":
+            assert words[0] == "-f" and list(yaml.safe_load_all((ROOT / words[1]).read_text()))
         else:
             assert verb in ("delete", "get"), line
 

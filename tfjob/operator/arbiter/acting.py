@@ -256,6 +256,8 @@ class Arbiter:
         """Whether it is to be written now. Other words for the same size (a job waits, and there is more room than before, but
         too little still) are not worth a write each second."""
         before, now = job.allowance, time.monotonic()
+        if before is not None and before.since > allowance.since + 1:
+            return True  # somebody else has written it: a time that is still to come
         if before is not None and same(before, allowance) and before.why == allowance.why[:WHY_MAX]:
             return False
         since = self._worded.setdefault(job.name, now)
