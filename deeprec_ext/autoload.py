@@ -229,6 +229,11 @@ class OurHorovod(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname == self.NAME:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         if fullname not in self.FOLLOWED:
+            importlib.import_module("deeprec_ext.elastic.member.joined").notice(
+                "horovod", f"the script looks for {fullname}, which a job without PS does not have; where it goes on without, "
+                "each of its workers trains alone",
+                "DistributedDataParallel for scripts of PyTorch, horovod.tensorflow or horovod.keras for those of TensorFlow",
+            )  # fmt: skip
             raise ModuleNotFoundError(
                 f"{fullname} is not followed in a job of deeprec-ext: horovod.tensorflow, horovod.tensorflow.keras and "
                 "horovod.keras are; scripts of PyTorch train there with DistributedDataParallel", name=fullname,

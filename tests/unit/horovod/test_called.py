@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
 import sys
@@ -43,6 +44,18 @@ def test_horovod_by_its_own_name_is_ours(in_a_job: None) -> None:
 def test_what_of_it_is_not_followed_is_refused_by_name(in_a_job: None) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"horovod\.torch is not followed.*DistributedDataParallel"):
         importlib.import_module("horovod.torch")
+
+
+def test_a_script_that_goes_on_without_it_is_noticed_once(
+    in_a_job: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`try: import horovod.torch`, `except ImportError: hvd = None`: each worker would train alone, and nobody would know."""
+    joined = importlib.import_module("deeprec_ext.elastic.member.joined")
+    monkeypatch.setattr(joined, "_untold", {})
+    for _ in range(2):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("horovod.torch")
+    assert "horovod" in joined._untold and capsys.readouterr().err.count("each of its workers trains alone") == 1
 
 
 def package(place: Path, files: dict[str, str]) -> None:
