@@ -33,7 +33,7 @@ def test_a_word_of_other_types_ends_the_ring_and_not_the_script(other: dict[str,
     with pytest.raises(LostError, match="of this release"):
         heard([HAS_IT.told(), strange])
     with pytest.raises(LostError, match="of this release"):
-        heard([json.dumps({name: 0 for name in Word._fields}).encode()])
+        heard([json.dumps(dict.fromkeys(Word._fields, 0)).encode()])
 
 
 def test_who_is_new_takes_the_state_and_who_is_late_the_result_of_who_is_farthest() -> None:
