@@ -204,24 +204,53 @@ class _Loader(importlib.abc.Loader):
 class OurHorovod(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """In a job without PS `import horovod.tensorflow.keras` gives `deeprec_ext.horovod.tensorflow.keras`, the very module.
 
-    Horovod's own would find no launcher there, take itself for the only process, and train alone.
+    Horovod's own would find no launcher there, take itself for the only process, and train alone. A package or module
+    `horovod` of the script's own stays what it is (a folder without `__init__.py` is none). `horovod` itself imports nothing:
+    whoever asks for `horovod.torch` hears that it is not followed, and has no TensorFlow.
     """
 
     NAME = "horovod"
+    FOLLOWED = frozenset({"horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras"})
+    OTHERS = frozenset({"common", "data", "mxnet", "ray", "runner", "spark", "torch"})
+    """Packages in Horovod's."""
+    VERSION = "0.28.1"
+    """Of Horovod, whose calls these are."""
+
+    def __init__(self) -> None:
+        self._is_the_scripts = False  # what was found as `horovod`
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] != self.NAME:
+        if fullname == self.NAME:
+            self._is_the_scripts = self._finds_the_scripts()
+        if fullname.partition(".")[0] != self.NAME or self._is_the_scripts:
             return None
-        if importlib.util.find_spec(f"deeprec_ext.{fullname}") is None:
+        if fullname == self.NAME:
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if fullname not in self.FOLLOWED:
+            importlib.import_module("deeprec_ext.elastic.member.joined").notice(
+                "horovod", f"the script looks for {fullname}, which a job without PS does not have; where it goes on without, "
+                "each of its workers trains alone",
+                "DistributedDataParallel for scripts of PyTorch, horovod.tensorflow or horovod.keras for those of TensorFlow",
+            )  # fmt: skip
             raise ModuleNotFoundError(
                 f"{fullname} is not followed in a job of deeprec-ext: horovod.tensorflow, horovod.tensorflow.keras and "
                 "horovod.keras are; scripts of PyTorch train there with DistributedDataParallel", name=fullname,
             )  # fmt: skip
         return importlib.machinery.ModuleSpec(fullname, self)
 
+    def _finds_the_scripts(self) -> bool:
+        spec = importlib.machinery.PathFinder.find_spec(self.NAME, None)
+        if spec is None or spec.loader is None:
+            return False
+        return not any((Path(one) / "common" / "basics.py").exists() for one in spec.submodule_search_locations or ())
+
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        if spec.name == self.NAME:
+            top = ModuleType(self.NAME, self.__doc__)
+            vars(top).update(__version__=self.VERSION, __getattr__=self._of_top)
+            return top
         module = importlib.import_module(f"deeprec_ext.{spec.name}")
         spec.loader_state = module.__spec__
         return module
@@ -229,4 +258,10 @@ class OurHorovod(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """It has been executed under its own name, which it keeps."""
         assert module.__spec__ is not None
-        module.__spec__ = module.__spec__.loader_state
+        if module.__spec__.name != self.NAME:
+            module.__spec__ = module.__spec__.loader_state
+
+    def _of_top(self, name: str) -> object:
+        if name in self.OTHERS or name.startswith("__") or f"{self.NAME}.{name}" in self.FOLLOWED:
+            raise AttributeError(f"module {self.NAME!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("deeprec_ext.horovod"), name)

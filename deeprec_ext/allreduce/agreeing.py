@@ -44,12 +44,21 @@ class Word(NamedTuple):
         return json.dumps(self).encode()
 
 
+_LIKE = (0, 0, 0, 0, 0, 0, False, 0, "", False, None, 0)
+"""Of what types a word is; None: any."""
+
+
 def heard(said: Sequence[bytes]) -> list[Word]:
     """In the order of the ring. Raises LostError where one of them is of another release."""
     try:
-        return [Word(*json.loads(one)) for one in said]
+        words = [Word(*json.loads(one)) for one in said]
     except (ValueError, TypeError):
-        raise LostError("a member says what is no word of this release") from None
+        words = []
+    if not words or any(
+        like is not None and type(told) is not type(like) for one in words for told, like in zip(one, _LIKE)
+    ):
+        raise LostError("a member says what is no word of this release")
+    return words
 
 
 @dataclass(frozen=True)

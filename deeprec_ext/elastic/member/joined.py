@@ -38,6 +38,9 @@ NO_TF_CONFIG = (
 
 _lock = threading.Lock()
 _member: Member | None = None
+_process = os.getpid()
+_untold: dict[str, tuple[str, str]] = {}
+"""Code -> text and remedy of a notice from before this process has joined."""
 
 
 def install() -> None:
@@ -48,11 +51,25 @@ def install() -> None:
 
 
 def _uncaught(show: Callable[..., None], kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """What has ended the script; not a bare name, where we are the reason."""
-    if isinstance(error, KeyError) and error.args == ("TF_CONFIG",):
-        places = [one for one in traceback.extract_tb(trace) if one.filename not in (os.__file__, "<frozen os>")]
-        give_up((f"{Path(places[-1].filename).name}, line {places[-1].lineno}: " if places else "") + NO_TF_CONFIG)
+    """What has ended the script, as ever; and where we are the reason, what to do."""
     show(kind, error, trace)
+    if not (isinstance(error, KeyError) and error.args == ("TF_CONFIG",)):
+        return
+    files = [(one.filename, one.lineno) for one in traceback.extract_tb(trace)]
+    if files and files[-1][0] in (os.__file__, "<frozen os>"):  # else it is a key of something else
+        places = [one for one in files if one[0] != os.__file__ and not one[0].startswith("<frozen ")]
+        give_up((f"{Path(places[-1][0]).name}, line {places[-1][1]}: " if places else "") + NO_TF_CONFIG)
+
+
+def notice(code: str, text: str, remedy: str) -> None:
+    """Shown at once, each code once; the AIMaster is told as soon as this process has joined."""
+    with _lock:
+        if _member is None and code not in _untold:
+            _untold[code] = text, remedy
+            print(f"deeprec-ext: {text}: {remedy}", file=sys.stderr, flush=True)
+        if _member is None or os.getpid() != _process:
+            return
+    _member.notice(code, text, remedy)
 
 
 class Alone:
@@ -106,6 +123,8 @@ def join(state: State, may_begin: bool = True) -> Member | Alone:
         SCRIPT.running()
         SCRIPT.at_last(functools.partial(_at_last, member, begun_with))
         _member = member
+        for code, (text, remedy) in _untold.items():
+            member.notice(code, text, remedy)
         return member
 
 
@@ -152,9 +171,10 @@ def parts(records: int, holds: Sequence[int]) -> list[int]:
 
 
 def give_up(reason: str) -> NoReturn:
-    """What would train here would do so by itself: the AIMaster is told, and the process ends."""
+    """What would train here would do so by itself: the AIMaster is told, and the process ends. A process that was forked from
+    the script's ends alone: the member is its parent's."""
     try:
-        one = _member or join(_Nothing())
+        one = (_member or join(_Nothing())) if os.getpid() == _process else None
         if isinstance(one, Member):
             one.refused(reason)
             one.finish(2)

@@ -50,6 +50,7 @@ class EpochsInStep(Epochs):
             int, ...
         ] = ()  # by each member after the last step, of this epoch: a whole step's at the most
         self._patience = Patience(self._source)
+        self._skips = False  # the others have all of this step
         self._opened = self._entered = self._shown = self._together = self._paused = False
 
     @property
@@ -206,6 +207,11 @@ class EpochsInStep(Epochs):
         ticket = None
         if not has_part:
             self._give_back()
+        elif self._skips:
+            ticket = self._begin(0.0)  # so it asks for records
+            if ticket is not None:
+                self._source.withdraw(ticket)
+                ticket = None
         elif not (self._ended or self._dry):
             with self._home.inputs.waiting, causes.during(INPUT):
                 ticket = self._begin(self._patience.seconds())
@@ -322,7 +328,8 @@ class EpochsInStep(Epochs):
         return bool(self.batch) and self._home.member.settings.step_batch != "each"
 
     def _share(self) -> bool:
-        """This process's part of the records of a step; whether it has one."""
+        """This process's part of the records of a step; whether it has one, be it none of this step alone (`_skips`)."""
+        self._skips = False
         most = self._home.member.settings.worker_batch_max
         if not (self.batch and isinstance(self._source, Feeder) and (self._whole or most)):
             return True
@@ -334,8 +341,10 @@ class EpochsInStep(Epochs):
                 "fewer workers, a larger batch_size, or --setting step_batch=each, where each worker has batch_size",
                 mended=True,
             )  # fmt: skip
-        if not (records := self._part(members, number)):
+        if not (records := part(self.batch, members, number)):
             return False
+        found = self._part(members, number)
+        self._skips, records = not found, found or records
         bound = most if most and self._model.sums_once else records
         if not self._collected:
             self._parts = -(-records // bound)
@@ -344,13 +353,17 @@ class EpochsInStep(Epochs):
         return True
 
     def _part(self, members: int, number: int) -> int:
-        """Of the records of a step, this process's; its usual one where nobody runs short, or it has said that it has none."""
-        held = self._held
-        if 1 < members == len(held) and held[number] and any(
-            one < part(self.batch, members, at) for at, one in enumerate(held)
-        ):  # fmt: skip
-            return parts(self.batch, held)[number]
-        return part(self.batch, members, number)
+        """Of the records of a step, this process's; its usual one where nobody runs short. Who has said that it has none takes
+        no more than the others leave, whatever it has by now: they have counted on that."""
+        usual, held = part(self.batch, members, number), self._held
+        if not 1 < members == len(held) or all(one >= part(self.batch, members, at) for at, one in enumerate(held)):
+            return usual
+        found = parts(self.batch, held)
+        if held[number]:
+            return found[number]
+        without = [at for at, one in enumerate(held) if not one]
+        left = min(usual, part(self.batch - sum(found), len(without), without.index(number)))
+        return left - left % 2 if left < usual and self.batch % 2 == 0 else left  # as in `part`
 
     def _holds(self) -> int:
         """For the steps after the one that it has a batch of."""

@@ -25,6 +25,17 @@ def test_words_travel_and_those_of_another_release_end_the_ring() -> None:
             heard([HAS_IT.told(), strange])
 
 
+@pytest.mark.parametrize(
+    "other", [{"step": "7"}, {"begun": None}, {"kept": 9.5}, {"may_begin": 1}, {"type_had": 4}, {"absent": [0]}]
+)
+def test_a_word_of_other_types_ends_the_ring_and_not_the_script(other: dict[str, Any]) -> None:
+    strange = HAS_IT._replace(**other).told()
+    with pytest.raises(LostError, match="of this release"):
+        heard([HAS_IT.told(), strange])
+    with pytest.raises(LostError, match="of this release"):
+        heard([json.dumps(dict.fromkeys(Word._fields, 0)).encode()])
+
+
 def test_who_is_new_takes_the_state_and_who_is_late_the_result_of_who_is_farthest() -> None:
     found = agreed([NEW, LATE, HAS_IT, HAS_IT])
     assert found.source == 2 and not found.begins

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
+import time
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,9 +27,10 @@ HERE = threading.local()
 
 
 class Ledger:
-    """One for all members; `a` has more than half of the leases."""
+    """One for all members; `a` has more than half of the leases; who is late has none before the others have made so many steps."""
 
-    def __init__(self, declaration: Any, members: int) -> None:
+    def __init__(self, declaration: Any, members: int, late: Mapping[str, int]) -> None:
+        self._late, self.steps = late, lambda: 0
         self._ledger, self._lock, self._given = LocalLedger(declaration), threading.Lock(), dict[str, int]()
         leases = len(self._ledger._shards)
         self._others = leases // (2 * members)
@@ -36,7 +39,7 @@ class Ledger:
     def answer(self, name: str, feeder: Feeder, request: Any) -> None:
         with self._lock:
             room = (self._first if name == "a" else self._others) - self._given.get(name, 0)
-            request.want = min(room, request.want)
+            request.want = min(room, request.want) if self.steps() >= self._late.get(name, 0) else 0
             reply = self._ledger.answer(request)
             self._given[name] = self._given.get(name, 0) + len(reply.leases)
             if reply.state == pb.DataReply.MORE and not reply.leases:
@@ -55,7 +58,8 @@ class Fit:
     between = stale = leads = collects = False
     sums_once, course, records, kept = True, None, 0, SimpleNamespace(is_there=False)
 
-    def __init__(self, coordinator: Coordinator, ledger: Ledger, made: Any, name: str) -> None:
+    def __init__(self, coordinator: Coordinator, ledger: Ledger, made: Any, name: str, pace: float) -> None:
+        self.pace = pace
         self.name, self.told, self.listener = name, Told(coordinator, name), Listener()
         self.summing = Summing(self.listener, self.told, self)
         self.model = np.zeros(sum(one.records for one in made.declaration.files))
@@ -111,10 +115,12 @@ class Fit:
         HERE.of = self
         try:
             self.epochs._claim()  # what the first step has of it is not what this is about
-            self.feeder.withdraw(self.feeder.begin(1, DEADLINE))
+            if not self.pace:
+                self.feeder.withdraw(self.feeder.begin(1, DEADLINE))
             started.wait(DEADLINE)
             while self.epochs.ready():
                 batch = next(self.epochs)
+                time.sleep(self.pace)
                 with self.epochs.step():
                     self.summed = self._sum(np.bincount(batch, minlength=self.model.size), len(batch))
         except BaseException as error:  # the test says which
@@ -126,13 +132,21 @@ class Fit:
             self.feeder.close()
 
 
-def fitted(monkeypatch: Any, records: int, batch: int, names: str) -> list[Fit]:
-    """An epoch, by so many members."""
+def fitted(
+    monkeypatch: Any,
+    records: int,
+    batch: int,
+    names: str,
+    late: Mapping[str, int] = MappingProxyType({}),
+    pace: float = 0.0,
+) -> list[Fit]:
+    """An epoch, by so many members; a batch takes `pace` seconds."""
     monkeypatch.setattr(voting, "place", lambda: HERE.of.place())
     coordinator = Coordinator()
     made = plan(records, batch, 1, True, 1, "lines", 30, None, "train", False, {})
-    ledger = Ledger(made.declaration, len(names))
-    members = [Fit(coordinator, ledger, made, name) for name in names]
+    ledger = Ledger(made.declaration, len(names), late)
+    members = [Fit(coordinator, ledger, made, name, pace) for name in names]
+    ledger.steps = lambda: len(members[0].sizes)
     coordinator.announce({one.name: one.listener.port for one in members})
     started = threading.Barrier(len(members))
     threads = [call(one.run, started) for one in members]
@@ -167,3 +181,24 @@ def test_an_epoch_has_about_as_many_steps_as_that_of_one_process(records, batch,
     alike(members, records)
     sizes = list(members[0].sizes.values())
     assert max(sizes) <= batch and len(sizes) <= -(-records // batch) + 2, sizes
+
+
+def test_whose_records_come_after_it_has_said_that_it_has_none_makes_no_step_larger(monkeypatch):
+    """The others have taken all of that step already; it has a part of the next."""
+    members = fitted(monkeypatch, 2400, 48, "abc", {"b": 5, "c": 9}, pace=0.04)
+    alike(members, 2400)
+    sizes = list(members[0].sizes.values())
+    assert max(sizes) <= 48 and len(sizes) <= 2400 / 48 + 5, sizes
+
+
+@pytest.mark.parametrize(
+    ("batch", "held", "found"),
+    [
+        (48, (48, 0, 0), [48, 0, 0]), (48, (20, 0, 0), [20, 14, 14]), (48, (47, 0, 0), [47, 0, 0]), (48, (0, 0, 0), [16] * 3),
+        (48, (48, 3, 48), [22, 3, 22]), (47, (44, 0, 0), [44, 2, 1]), (48, (48, 48, 48), [16] * 3), (3, (0, 0, 0), [1] * 3),
+    ],
+)  # fmt: skip
+def test_who_has_said_that_it_has_none_takes_what_the_others_leave(batch, held, found):
+    epochs = EpochsInStep.__new__(EpochsInStep)
+    epochs.batch, epochs._held = batch, held
+    assert [epochs._part(len(held), at) for at in range(len(held))] == found
