@@ -113,7 +113,7 @@ def fitting(forms: Mapping[str, str]) -> dict[str, Content]:
     found: dict[str, Content] = {}
     whole = {form: text.encode(errors="replace") for form, text in forms.items()}
     if len(whole["markdown"]) <= REPORT_BYTES_MAX:
-        found[REPORT] = whole["markdown"].decode()
+        found[REPORT] = str(whole["markdown"], "utf-8")
     else:
         log.warning("the report as Markdown is not kept: it has %d bytes", len(whole["markdown"]))
     for form, name in PACKED_REPORTS.items():
