@@ -27,7 +27,7 @@ HERE = threading.local()
 
 
 class Ledger:
-    """One for all members; `a` has more than half of the leases; who is late has none before the others have made so many steps."""
+    """One for all members; `a` has more than half of the leases; who is late has none before so many steps of the others."""
 
     def __init__(self, declaration: Any, members: int, late: Mapping[str, int]) -> None:
         self._late, self.steps = late, lambda: 0
