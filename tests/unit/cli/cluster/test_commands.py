@@ -250,7 +250,16 @@ def test_the_report_of_an_ended_job_has_every_form(server: Server, capsys: pytes
     assert capsys.readouterr().out.endswith("# ctr\n")
 
 
-@pytest.mark.parametrize("damaged", [b"", b"no gzip", gzip.compress(b"<p>")[:-9], gzip.compress(b"\xff")])
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"no gzip", gzip.compress(b"<p>")[:-9], gzip.compress(b"\xff")],
+    ids=[
+        "empty",
+        "no gzip",
+        "cut",
+        "no text",
+    ],  # what is compressed has the time in it, and with it another name each time
+)
 def test_a_damaged_report_is_not_shown_but_the_markdown(server: Server, damaged: bytes) -> None:
     ended(server, {"report.html.gz": damaged}, **{"report.md": "# ctr\n"})
     assert main(["report", *N, "ctr"]) == 0
