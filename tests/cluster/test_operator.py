@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 from collections.abc import Awaitable, Callable
@@ -184,7 +185,9 @@ def test_the_operator_is_killed_in_the_middle_and_another_converges(
     play(scenario)
 
 
-def test_nothing_is_written_when_nothing_changes(operators: Any, play: Callable[[Conversation], None]) -> None:
+def test_nothing_is_written_when_nothing_changes(
+    operators: Any, play: Callable[[Conversation], None], free_port: Callable[[], int]
+) -> None:
     first = operators("--no-leader-election")
 
     async def scenario(api: Api, namespace: str) -> None:
@@ -196,10 +199,18 @@ def test_nothing_is_written_when_nothing_changes(operators: Any, play: Callable[
         await asyncio.sleep(1.0)
         before = (await api.get(TFJOBS, namespace, "job"))["metadata"]["resourceVersion"]
         first.kill()
-        second = operators(
-            "--no-leader-election"
-        )  # it sees everything for the first time, and finds it as it should be
-        await asyncio.sleep(6.0)
+        port = free_port()
+        second = operators("--no-leader-election", "--metrics-port", str(port))
+
+        async def answers() -> bool:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return True
+            return False
+
+        await until(api, answers, "the second operator runs")
+        await asyncio.sleep(6.0)  # it sees everything for the first time, and finds it as it should be
         assert second.process.poll() is None
         assert (await api.get(TFJOBS, namespace, "job"))["metadata"]["resourceVersion"] == before
         assert len(await pods_of(api, namespace, "job")) == 3
