@@ -379,9 +379,7 @@ class Job:
         """The AIMaster's status once it has heard that the chief has ended, as we have; it may know why that is no success."""
         until = time.monotonic() + TOLD_SECONDS
         while True:
-            status = (
-                await self._observer.ask()
-            )  # None: no answer yet; where a machine is full that is no news of the end
+            status = await self._observer.ask()  # None: no answer yet, which is no news of the end
             known = status is not None and status.state in ("finishing", "finished", "failed")
             if known or time.monotonic() > until:
                 return status
