@@ -30,6 +30,7 @@ ALONE = [
 ]
 HISTORY = [line for line in OURS if line.words[1] in ("jobs", "history") and "-n" not in line.words]
 SIMULATED = [line for line in OURS if line.words[1] == "simulate"]
+OPERATORS = [line for line in OURS if line.words[1] == "operator"]
 ESTIMATED = [line for line in OURS if line.words[1] == "estimate"]
 QUEUES = [line for line in OURS if line.words[1] == "queue" and "-n" not in line.words]
 DEFINED = [line for line in OURS if line.words[1] in ("train", "evaluate", "predict")]
@@ -67,8 +68,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_run_somewhere():
-    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED, *DEFINED, *QUEUES]
+    known = [*STARTS, *OF_A_JOB, *OF_A_CLUSTER, *ALONE, *HISTORY, *SIMULATED, *ESTIMATED, *DEFINED, *QUEUES, *OPERATORS]
     assert {str(line) for line in OURS} == {str(line) for line in known}
+
+
+@pytest.mark.parametrize("line", OPERATORS, ids=str)
+def test_every_operator_asks_for_its_cluster(line: CommandLine, here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(list(line.words[1:])) == 2, "there is none here"
+    assert "no Kubernetes cluster is configured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", STARTS, ids=str)

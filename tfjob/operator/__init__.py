@@ -10,5 +10,5 @@ there is of that job. What was decided is carried out in an order that can be cu
 - `web` serves probes and metrics;
 - `webhook` answers the API server beside Kubeflow's operator, with `serving_certificates`; `own_image` is what AIMasters run;
 - `shared_secrets` keeps certificates in a Secret, `running` ends tasks together;
-- `et` sees to the ET operator's kinds.
+- `et` sees to the ET operator's kinds, `arbiter` to what the jobs of a cluster may have.
 """

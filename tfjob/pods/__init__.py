@@ -4,5 +4,5 @@
 - `injection`: what an elastic pod gets on top of the user's;
 - `aimaster`: the AIMaster's own pod, and all that it needs;
 - what both need: `certificates`, `protection` (policies, disruption budget), `rights`, `restricted` (the pod
-  security standard), `merging` (what an administrator wants of every pod that we make).
+  security standard), `merging` (what an administrator wants of every pod that we make), `spot` (the wish for such nodes).
 """
