@@ -44,3 +44,16 @@ def write(path: Path, data: str | bytes, mode: int = 0o666) -> None:
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Raises OSError."""
     write(path, json.dumps(values, indent=2) + "\n")
+
+
+def cut_torn_line(path: Path, most: int) -> None:
+    """Of a file of lines of `most` bytes at the most: what a killed writer left behind the last newline. Raises OSError."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - most - 1)
+        file.seek(start)
+        tail = file.read()
+        if not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)

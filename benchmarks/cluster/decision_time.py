@@ -49,7 +49,7 @@ def made_up_job(at: int, chance: random.Random) -> Job:
         for count in ([0] if not ps else [ps, 2 * ps]) for workers in WORKERS if workers <= most
     )  # fmt: skip
     least, top = Count(ps, 1), Count(2 * ps, most)
-    bid = Bid(NOW, least, top, worth, chance.uniform(1e4, 1e7), 0.0, 8.0, 2.0, training=True)
+    bid = Bid(NOW, least, top, worth, chance.uniform(1e4, 1e7), 8.0, 2.0, training=True)
     pod = cores(chance.choice((1.0, 2.0, 4.0)))
     return Job(
         name=f"team-{at % 7}/job-{at}", priority=chance.choice((0, 0, 0, 10, 100)), weight=1.0, least=least, most=top,

@@ -57,7 +57,6 @@ class Bid:
     wanted: Count  # that it would have if nobody else were there
     worth: tuple[Worth, ...]  # of at most WORTH_MAX sizes between least and most; empty: no model yet
     left: float = 0.0  # examples still to be trained; 0: not known
-    deadline_seconds: float = 0.0  # until it should have ended; 0: none. To be read by people: `Job.deadline` counts
     change_seconds: float = 0.0  # that a change of its size takes
     pause_seconds: float = 0.0  # of it, in which nobody trains
     training: bool = False

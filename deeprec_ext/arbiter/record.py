@@ -24,6 +24,7 @@ from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
 from deeprec_ext.arbiter.rules import Rules
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
+from deeprec_ext.wholefiles import cut_torn_line
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -53,7 +54,7 @@ class Record:
             return False
         try:
             if not self._began:
-                _cut_torn_line(self.path)
+                cut_torn_line(self.path, LINE_BYTES_MAX)
                 self._began = True
             line = self._line(cluster, decision)
             if self.path.exists() and self.path.stat().st_size + len(line) > BYTES_MAX:
@@ -95,19 +96,6 @@ class Record:
 
 def _heard(job: Job) -> Job:
     return dataclasses.replace(job, silent_seconds=0.0)
-
-
-def _cut_torn_line(path: Path) -> None:
-    """What a killed writer left behind a last newline."""
-    if not path.exists() or not path.stat().st_size:
-        return
-    with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - LINE_BYTES_MAX - 1)
-        file.seek(start)
-        tail = file.read()
-        if not tail.endswith(b"\n"):
-            file.truncate(start + tail.rfind(b"\n") + 1)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

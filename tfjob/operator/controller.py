@@ -22,7 +22,7 @@ from tfjob.operator.job_counts import JobCounts
 from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.recorder import EventRecorder, created_or_deleted
-from tfjob.operator.running import together
+from tfjob.operator.running import together, worked_off
 from tfjob.reconciling.actions import Actions, Deletion
 from tfjob.reconciling.observed import Observed, Options
 from tfjob.reconciling.reconcile import reconcile
@@ -152,23 +152,10 @@ class Controller:
             await seen.wait()
         for key in self.jobs:
             self.queue.add(key)
-        await together(self._work() for _ in range(WORKERS))
+        await together(worked_off(self.queue, self.reconcile, log, self._looked) for _ in range(WORKERS))
 
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.get()
-            failed = True
-            try:
-                await self.reconcile(key)
-                failed = False
-            except (DeepRecError, asyncio.TimeoutError) as error:
-                level = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
-                log.log(level, "%s/%s: %s; trying again", *key, error)
-            except Exception:
-                log.exception("%s/%s could not be reconciled", *key)
-            finally:
-                self.counts.failed += failed
-                self.queue.done(key, failed=failed)
+    def _looked(self, failed: bool) -> None:
+        self.counts.failed += failed
 
     async def reconcile(self, key: Key) -> Actions:
         """One look at one job. Raises ApiError and UnreachableError: then look again."""

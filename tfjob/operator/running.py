@@ -1,9 +1,16 @@
-"""Work that ends together."""
+"""Work that ends together, and work that is taken out of a queue."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from deeprec_ext.errors import DeepRecError
+from tfjob.api.client import ConflictError
+from tfjob.operator.informer import Key
+from tfjob.operator.queue import WorkQueue
 
 
 async def together(work: Iterable[Awaitable[None]]) -> None:
@@ -17,3 +24,27 @@ async def together(work: Iterable[Awaitable[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def worked_off(
+    queue: WorkQueue[Key], look: Callable[[Key], Awaitable[Any]], log: logging.Logger, ended: Callable[[bool], None]
+) -> None:
+    """For ever: a look at each name that comes. What fails is told, and comes again.
+
+    Args:
+        ended: called after each look, with whether it has failed.
+    """
+    while True:
+        key = await queue.get()
+        failed = True
+        try:
+            await look(key)
+            failed = False
+        except (DeepRecError, asyncio.TimeoutError) as error:
+            level = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
+            log.log(level, "%s/%s: %s; trying again", *key, error)
+        except Exception:
+            log.exception("%s/%s could not be looked at", *key)
+        finally:
+            ended(failed)
+            queue.done(key, failed=failed)

@@ -33,8 +33,6 @@ SHARE = 0.05
 COST_SHARE = 0.2
 """The same of what a change costs: the arbiter weighs it, and one slow start more is no news."""
 
-DEADLINE_SECONDS = 1.0
-
 WAIT_SECONDS = 15.0
 """Between two bids that differ by less than size or training: who reads them decides for many, and each is a write."""
 
@@ -60,11 +58,9 @@ def bid_of(observed: Observed, policy: Policy, *, time: float, wanted: Count, de
         size = evidence.with_size(ps=count.ps, workers=count.workers)
         if (rate := rates.of(size)) > 0 and (count == present or rates.can_be(size)):
             worth.append(Worth(count.ps, count.workers, _rounded(rate)))
-    deadline = observed.deadline_seconds - observed.time if observed.deadline_seconds > 0 else 0.0
     seconds, pause = _cost(evidence)
     return Bid(
         time=round(time, 3), size=present, wanted=wanted, worth=tuple(worth), left=_rounded(evidence.examples_left),
-        deadline_seconds=round(max(deadline, DEADLINE_SECONDS), 1) if observed.deadline_seconds > 0 else 0.0,
         change_seconds=_rounded(seconds), pause_seconds=_rounded(pause), training=training, busy=observed.busy,
     )  # fmt: skip
 
@@ -205,7 +201,7 @@ class News:
         before, now = self._before, self._now
         if before.wanted != now.wanted or before.busy != now.busy:
             return True
-        if _far(before.left, now.left, SHARE) or self._deadline_moved:
+        if _far(before.left, now.left, SHARE):
             return True
         if _far(before.change_seconds, now.change_seconds, COST_SHARE):
             return True
@@ -215,17 +211,6 @@ class News:
         if rates.keys() != {(one.ps, one.workers) for one in now.worth}:
             return True
         return any(_far(rates[one.ps, one.workers], one.examples_per_second, SHARE) for one in now.worth)
-
-    @property
-    def _deadline_moved(self) -> bool:
-        """It comes nearer by itself."""
-        before, now = self._before, self._now
-        if not before.deadline_seconds or not now.deadline_seconds:
-            return before.deadline_seconds != now.deadline_seconds
-        if now.deadline_seconds <= DEADLINE_SECONDS:
-            return before.deadline_seconds > DEADLINE_SECONDS
-        moved = before.time + before.deadline_seconds - now.time - now.deadline_seconds
-        return abs(moved) > DEADLINE_SECONDS
 
 
 def _far(before: float, now: float, share: float) -> bool:

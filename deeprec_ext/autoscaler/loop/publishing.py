@@ -93,10 +93,8 @@ class Publishing:
             self._worked_out, self._from = worked_out, (facts, now)
         if not job.settings.autoscale:
             worked_out = dataclasses.replace(worked_out, wanted=wanted)
-        left = job.settings.deadline_seconds - max(0.0, job.clock.wall() - job.started)
         return dataclasses.replace(
             worked_out, time=round(job.clock.wall(), 3), size=Count(present.ps, present.workers),
-            deadline_seconds=round(max(1.0, left), 1) if job.settings.deadline_seconds > 0 else 0.0,
             training=any(member.heartbeat.training for member in job.members.trainers().values()),
             busy=bool(scalings.under_way()),
         )  # fmt: skip

@@ -39,6 +39,7 @@ from deeprec_ext.autoscaler.policy.decision import Decision
 from deeprec_ext.autoscaler.policy.thresholds import Policy
 from deeprec_ext.decoding import built
 from deeprec_ext.errors import UsageError
+from deeprec_ext.wholefiles import cut_torn_line
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -113,7 +114,7 @@ class Record:
         self._foretold: dict[int, float] = {}
         self._last: tuple[tuple[Window, ...], Size | None] = ((), None)
         self.next_number = 0
-        _cut_torn_line(self._path)
+        cut_torn_line(self._path, LINE_BYTES_MAX)
         self._begin(directory)
 
     def _begin(self, directory: Path) -> None:
@@ -383,16 +384,3 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
     if line["kind"] == "decision" and not (isinstance(decision, dict) and isinstance(decision.get("number"), int)):
         raise UsageError(f"{where}: is damaged (a decision without a number)")
     return line
-
-
-def _cut_torn_line(path: Path) -> None:
-    """What a killed writer left behind a last newline."""
-    if not path.exists() or not path.stat().st_size:
-        return
-    with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - LINE_BYTES_MAX - 1)
-        file.seek(start)
-        tail = file.read()
-        if not tail.endswith(b"\n"):
-            file.truncate(start + tail.rfind(b"\n") + 1)

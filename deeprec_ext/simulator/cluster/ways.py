@@ -234,10 +234,9 @@ class Arbitrated:
         at = job.target or job.asked.written
         costs, model = self.cluster.costs, job.asked.model
         moved = model.variable_bytes / max(1, at.ps) / costs.bytes_per_second if at.ps else 0.0
-        deadline = max(0.0, job.asked.deadline - self.cluster.now) if job.asked.deadline else 0.0
         job.bid = Bid(
             time=self.cluster.now, size=size, wanted=job.learner.wanted, worth=job.learner.worth(at), left=left,
-            deadline_seconds=deadline, change_seconds=costs.pod_start_seconds + moved,
+            change_seconds=costs.pod_start_seconds + moved,
             pause_seconds=costs.ps_pause_seconds if at.ps else costs.join_pause_seconds, training=training, busy=busy,
         )  # fmt: skip
         return job.bid

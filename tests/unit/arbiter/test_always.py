@@ -67,9 +67,12 @@ class Made:
         worth = tuple(
             Worth(self.count(2), self.count(10), self.number(1.0, 1e4)) for _ in range(self.chance.randint(0, 8))
         )
+        time, size, wanted, left = self.number(0.0, 2 * NOW), self.size(), self.size(), self.number(0.0, 1e6)
+        self.some(
+            0.0, self.number(0.0, 1e4)
+        )  # a bid had one number more: seeds that found something mean what they did
         return Bid(
-            self.number(0.0, 2 * NOW), self.size(), self.size(), worth, self.number(0.0, 1e6),
-            self.some(0.0, self.number(0.0, 1e4)), self.number(0.0, 60.0), self.number(0.0, 20.0), self.some(True, False),
+            time, size, wanted, worth, left, self.number(0.0, 60.0), self.number(0.0, 20.0), self.some(True, False),
             self.some(True, False, False),
         )  # fmt: skip
 

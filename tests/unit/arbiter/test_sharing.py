@@ -97,8 +97,6 @@ def test_a_deadline_that_nothing_meets_raises_no_need():
 
 def test_a_deadline_is_its_users_word_and_not_its_aimasters():
     liar = dataclasses.replace(deadline("liar", 1000.0), deadline=0.0)
-    assert liar.bid is not None
-    liar = dataclasses.replace(liar, bid=dataclasses.replace(liar.bid, deadline_seconds=1000.0))
     assert workers(cluster([liar, job("honest", most=(0, 7), power=1.0)], nodes(1, 8.0))) == [3, 3]
 
 
@@ -225,7 +223,7 @@ def test_a_throughput_that_grows_without_bound_gets_no_more_than_the_best_job_th
 
 
 def test_a_bid_out_of_bounds_moves_nothing_out_of_them():
-    odd = bid((9, 99), (10**30, -5), (Worth(-1, 10**30, 5.0),), left=-1.0, deadline_seconds=math.nan, change_seconds=math.inf,
+    odd = bid((9, 99), (10**30, -5), (Worth(-1, 10**30, 5.0),), left=-1.0, change_seconds=math.inf,
               pause_seconds=-math.inf)  # fmt: skip
     later = dataclasses.replace(odd, time=NOW + 1e9)
     seen = cluster(

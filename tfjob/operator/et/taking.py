@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from deeprec_ext.errors import DeepRecError
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
 from tfjob.api.known import kind_is_known
 from tfjob.model.events import Event
@@ -19,7 +18,7 @@ from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.operator.controller import Controller
 from tfjob.operator.informer import Informer, Key, name_of, version_of
 from tfjob.operator.queue import WorkQueue
-from tfjob.operator.running import together
+from tfjob.operator.running import together, worked_off
 from tfjob.reconciling.et import looking, words
 from tfjob.reconciling.et.scalers import selector_of
 
@@ -91,22 +90,7 @@ class Taking:
         TrainingJob."""
         for asked in self._asked.values():
             await asked.wait()
-        await together(self._work() for _ in range(WORKERS))
-
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.get()
-            failed = True
-            try:
-                await self.look(key)
-                failed = False
-            except (DeepRecError, asyncio.TimeoutError) as error:
-                level = logging.DEBUG if isinstance(error, ConflictError) else logging.WARNING
-                log.log(level, "%s/%s: %s; trying again", *key, error)
-            except Exception:
-                log.exception("%s/%s could not be looked at", *key)
-            finally:
-                self.queue.done(key, failed=failed)
+        await together(worked_off(self.queue, self.look, log, lambda failed: None) for _ in range(WORKERS))
 
     async def look(self, key: Key) -> looking.Steps:
         """One look at one name. Raises ApiError and UnreachableError: then look again."""

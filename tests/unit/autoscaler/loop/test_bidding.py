@@ -137,30 +137,26 @@ def test_a_job_with_an_autoscaler_wants_what_that_would_choose_alone() -> None:
     assert bid(held, Count(1, 1), decides=True).wanted == Count(1, 1), "its user wants no other"
 
 
-def test_deadline_what_is_left_and_what_changes_cost_are_told() -> None:
+def test_what_is_left_and_what_changes_cost_are_told() -> None:
     changes = (
         fact(Change, 50.0, "scale-up", "worker", 1, 3, "committed", 21.0),
         fact(Change, 80.0, "scale-up", "ps", 1, 2, "committed", 34.0, 0.7),
         fact(Change, 100.0, "scale-down", "ps", 2, 1, "committed", 34.0, 0.9),
     )
-    found = bid(
-        three_sizes(changes=changes, objective="deadline", deadline_seconds=1000.0, progress=Progress(400, 1000))
-    )
-    assert (found.deadline_seconds, found.left) == (840.0, 600.0)
+    found = bid(three_sizes(changes=changes, progress=Progress(400, 1000)))
+    assert found.left == 600.0
     assert (found.change_seconds, found.pause_seconds) == (34.0, pytest.approx(0.8))
-    late = bid(three_sizes(objective="deadline", deadline_seconds=100.0))
-    assert late.deadline_seconds == 1.0, "0 would be none"
 
 
-BID = Bid(1000.0, Count(1, 3), Count(1, 4), (Worth(1, 3, 1000.0), Worth(1, 4, 1200.0)), 1e6, 500.0, 20.0, 0.5, True)
+BID = Bid(1000.0, Count(1, 3), Count(1, 4), (Worth(1, 3, 1000.0), Worth(1, 4, 1200.0)), 1e6, 20.0, 0.5, True)
 
 
 @pytest.mark.parametrize(("changes", "after"), [
-    ({"time": 1200.0, "deadline_seconds": 300.0}, math.inf), ({"left": 0.96e6}, math.inf), ({"change_seconds": 22.0}, math.inf),
+    ({"time": 1200.0}, math.inf), ({"left": 0.96e6}, math.inf), ({"change_seconds": 22.0}, math.inf),
     ({"worth": (Worth(1, 3, 1040.0), Worth(1, 4, 1200.0))}, math.inf),
     ({"worth": (Worth(1, 3, 1060.0), Worth(1, 4, 1200.0))}, WAIT_SECONDS), ({"worth": (Worth(1, 3, 1000.0),)}, WAIT_SECONDS),
     ({"worth": ()}, WAIT_SECONDS), ({"left": 0.9e6}, WAIT_SECONDS), ({"wanted": Count(1, 5)}, WAIT_SECONDS),
-    ({"busy": True}, WAIT_SECONDS), ({"time": 1200.0}, WAIT_SECONDS), ({"deadline_seconds": 0.0}, WAIT_SECONDS),
+    ({"busy": True}, WAIT_SECONDS),
     ({"change_seconds": 40.0}, WAIT_SECONDS), ({"pause_seconds": 1.0}, WAIT_SECONDS),
     ({"size": Count(1, 2)}, 0.0), ({"training": False}, 0.0),
 ])  # fmt: skip
