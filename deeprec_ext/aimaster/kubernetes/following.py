@@ -26,7 +26,7 @@ from deeprec_ext.aimaster.reporting.reply import job_state
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.arbiter.observed import Bid
-from deeprec_ext.autoscaler.loop.exchange import bid_text
+from deeprec_ext.arbiter.wire import bid_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb

@@ -8,30 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import json
 import logging
-import math
 import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from deeprec_ext.arbiter.observed import Allowance, Bid
-from deeprec_ext.bounds import within
-from deeprec_ext.decoding import built
+from deeprec_ext.arbiter.observed import Bid
+from deeprec_ext.arbiter.wire import TEXT_MAX, bid_text
 from deeprec_ext.options import Settings
-from deeprec_ext.printable import printable
 from deeprec_ext.wholefiles import write
 
 log = logging.getLogger(__name__)
-
-TEXT_MAX = 8 << 10
-"""Bytes of a bid, and of an allowance."""
-
-WHY_MAX = 500
-"""Characters of the reason of an allowance."""
 
 POLL_SECONDS = 0.5
 
@@ -49,35 +38,6 @@ class Exchange(Protocol):
     def allowances(self) -> AsyncIterator[str | None]:
         """For ever: each text that is another than before, the newest where several came; None: it was taken away, and nothing
         limits the job any more."""
-
-
-def bid_text(bid: Bid) -> str:
-    """JSON of at most TEXT_MAX bytes."""
-    text = _json(dataclasses.asdict(bid))
-    if len(text) > TEXT_MAX:  # numbers of absurd length
-        text = _json(dataclasses.asdict(dataclasses.replace(bid, worth=bid.worth[: len(bid.worth) // 2])))
-    return text
-
-
-def _json(values: Any) -> str:
-    return json.dumps(values, separators=(",", ":"))
-
-
-def allowance_of(text: str, job: str) -> Allowance:
-    """Raises ValueError with what is wrong. `job`: whose it is, where it does not say so."""
-    if len(text) > TEXT_MAX:
-        raise ValueError(f"it has more than {TEXT_MAX} characters")
-    try:
-        values = json.loads(text)
-        found = built(Allowance, {"job": job, **values}, newer=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it is none ({printable(str(error))[:200]})") from None
-    for count, kind in ((found.ps, "PS"), (found.workers, "workers")):
-        if not count >= 0 or not within(count, kind):
-            raise ValueError(f"{count} {kind} cannot be")
-    if not math.isfinite(found.since):
-        raise ValueError("its time is none")
-    return dataclasses.replace(found, why=printable(found.why)[:WHY_MAX])
 
 
 class Files:

@@ -21,7 +21,8 @@ from deeprec_ext.aimaster.scaling.requests import present
 from deeprec_ext.aimaster.state.allowed import ROLES
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.arbiter.observed import Allowance, Count
-from deeprec_ext.autoscaler.loop.exchange import Exchange, allowance_of
+from deeprec_ext.arbiter.wire import read_allowance
+from deeprec_ext.autoscaler.loop.exchange import Exchange
 from deeprec_ext.autoscaler.loop.measuring import Measuring
 from deeprec_ext.errors import DeepRecError, one_line
 from deeprec_ext.options import Sizes
@@ -79,7 +80,7 @@ class Obeying:
                 self._wake()
             return
         try:
-            found = allowance_of(text, job.spec.name)
+            found = read_allowance(text, job.spec.name)
         except ValueError as error:
             self._complain(f"what the arbiter has written is ignored: {error}")
             return

@@ -22,6 +22,7 @@ from deeprec_ext.arbiter.deciding import decide
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Resources
 from deeprec_ext.arbiter.record import Record
 from deeprec_ext.arbiter.rules import Rules
+from deeprec_ext.arbiter.wire import WHY_MAX, allowance_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.units import sized
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
@@ -30,7 +31,7 @@ from tfjob.arbiting.observing import Labels, key_of, observe
 from tfjob.arbiting.problems import Capacities, problems
 from tfjob.arbiting.seen import AIMASTER, Key
 from tfjob.model import names
-from tfjob.model.arbitrated import WHY_MAX, allowance_of, same, written_allowance
+from tfjob.model.arbitrated import allowance_of, same
 from tfjob.model.events import Event
 from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.operator.arbiter.watching import Watch
@@ -270,7 +271,7 @@ class Arbiter:
     async def _allow(self, job: Job, allowance: Allowance) -> None:
         """Raises ApiError, UnreachableError."""
         key = key_of(job.name)
-        manifest, text = self._controller.jobs.get(key), written_allowance(allowance)
+        manifest, text = self._controller.jobs.get(key), allowance_text(allowance)
         if manifest is None:
             return
         seen, uid = _allowance(manifest), manifest["metadata"].get("uid")
@@ -316,7 +317,7 @@ class Arbiter:
     async def _rest(self, key: Key, manifest: Manifest, now: float) -> None:
         """Only of the version that was seen: one that has changed may have been resumed, and is looked at again. Raises
         ApiError, UnreachableError."""
-        text = written_allowance(Allowance("/".join(key), False, 0, 0, now, RESTS))
+        text = allowance_text(Allowance("/".join(key), False, 0, 0, now, RESTS))
         metadata = {"annotations": {names.ALLOWANCE_ANNOTATION: text}, "resourceVersion": version_of(manifest)}
         try:
             written = await self._api.patch(TFJOBS, *key, {"metadata": metadata})

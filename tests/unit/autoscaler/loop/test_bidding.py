@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deeprec_ext.arbiter.observed import WORTH_MAX, Bid, Count, Worth
+from deeprec_ext.arbiter.wire import TEXT_MAX, bid_text
 from deeprec_ext.autoscaler.loop.bidding import WAIT_SECONDS, News, bid_of, counts_between
-from deeprec_ext.autoscaler.loop.exchange import TEXT_MAX, bid_text
 from deeprec_ext.autoscaler.observe.observed import Change, Host, Limits, Observed, Progress, Size
 from deeprec_ext.autoscaler.policy.decide import decide
 from deeprec_ext.autoscaler.policy.thresholds import Policy

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from deeprec_ext.arbiter.observed import Allowance, Bid, Count, Worth
-from deeprec_ext.autoscaler.loop.exchange import TEXT_MAX, Files, allowance_of, bid_text
+from deeprec_ext.arbiter.wire import TEXT_MAX, bid_text, read_allowance
+from deeprec_ext.autoscaler.loop.exchange import Files
 from deeprec_ext.decoding import built
 from deeprec_ext.options import Settings
 from deeprec_ext.wholefiles import write
@@ -23,9 +24,9 @@ BID = Bid(1000.5, Count(1, 3), Count(1, 4), (Worth(1, 3, 1000.0),), training=Tru
 
 
 def test_an_allowance_is_read_with_its_job_or_without() -> None:
-    assert allowance_of(json.dumps(GOOD), "me") == Allowance("me", True, 1, 2, 1000.0, "a serving pod waits")
-    assert allowance_of(json.dumps({"job": "ns/me", **GOOD}), "x").job == "ns/me"
-    assert allowance_of(json.dumps({**GOOD, "of a later release": 1}), "me").workers == 2
+    assert read_allowance(json.dumps(GOOD), "me") == Allowance("me", True, 1, 2, 1000.0, "a serving pod waits")
+    assert read_allowance(json.dumps({"job": "ns/me", **GOOD}), "x").job == "x", "where it is written tells whose it is"
+    assert read_allowance(json.dumps({**GOOD, "of a later release": 1}), "me").workers == 2
 
 
 @pytest.mark.parametrize("text", [
@@ -36,11 +37,11 @@ def test_an_allowance_is_read_with_its_job_or_without() -> None:
 ])  # fmt: skip
 def test_what_is_no_allowance_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(it |its time|-?\d+ (PS|workers) cannot be)"):
-        allowance_of(text, "me")
+        read_allowance(text, "me")
 
 
 def test_a_reason_is_made_safe_and_short() -> None:
-    found = allowance_of(json.dumps({**GOOD, "why": "\x1b[31mred" + "x" * 2000}), "me")
+    found = read_allowance(json.dumps({**GOOD, "why": "\x1b[31mred" + "x" * 2000}), "me")
     assert "\x1b" not in found.why and len(found.why) <= 500
 
 

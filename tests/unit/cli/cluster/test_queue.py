@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.arbiter.observed import Allowance, Bid, Count
+from deeprec_ext.arbiter.wire import allowance_text, bid_text
 from deeprec_ext.cli.main import main
 from tests.unit.cli.cluster.server import Server
 from tests.unit.tfjob.arbiting.clusters import pods_of, priority_class, tfjob
-from tfjob.model.arbitrated import written_allowance, written_bid
 from tfjob.model.kinds import PODS, PRIORITY_CLASSES, TFJOBS
 
 
@@ -21,9 +21,9 @@ def cluster(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     bid = Bid(5.0, Count(1, 2), Count(2, 6), (), training=True)
     runs = tfjob("runs", priority="gold", annotations={
-        "worth": written_bid(bid), "allowance": written_allowance(Allowance("", True, 1, 2, 7.0, "there is room for two")),
+        "worth": bid_text(bid), "allowance": allowance_text(Allowance("", True, 1, 2, 7.0, "there is room for two")),
     })  # fmt: skip
-    waits = written_allowance(Allowance("", False, 0, 0, 8.0, "waits for 9 cores: 2 of 16 free"))
+    waits = allowance_text(Allowance("", False, 0, 0, 8.0, "waits for 9 cores: 2 of 16 free"))
     ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     for one in (runs, tfjob("waits", annotations={"allowance": waits}), tfjob("ended", status=ended)):
         server.api.put(TFJOBS, one)

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from deeprec_ext.arbiter.observed import Allowance, Amount, Bid, Cluster, Count, Resources, Worth
+from deeprec_ext.arbiter.wire import allowance_text, bid_text
 from deeprec_ext.decoding import built
 from tests.unit.tfjob.arbiting.clusters import (
     MADE,
@@ -25,7 +26,6 @@ from tfjob.arbiting.amounts import requested
 from tfjob.arbiting.observing import REACHED_MAX, Labels, observe
 from tfjob.arbiting.seen import pod_seen
 from tfjob.model.annotations import parse
-from tfjob.model.arbitrated import written_allowance, written_bid
 from tfjob.model.spec import TFJob
 from tfjob.pods import aimaster
 
@@ -51,7 +51,7 @@ def test_a_job_is_what_its_user_wrote_its_aimaster_said_and_its_pods_are():
     job = tfjob(
         priority="gold", cpu="500m", status={"conditions": [{"type": "Running", "status": "True"}]},
         annotations={"min-ps": "1", "max-ps": "3", "max-workers": "6", "weight": "2.5", "supervise": "dynamic",
-                     "worth": written_bid(bid), "allowance": written_allowance(had)},
+                     "worth": bid_text(bid), "allowance": allowance_text(had)},
     )  # fmt: skip
     pods = pods_of(job, "n1", ps=1, workers=2, aimaster=True)
     (found,) = observed([job], pods, nodes=[node()], classes=[priority_class("gold", 1000)]).jobs
@@ -292,6 +292,6 @@ def test_a_pod_requests_what_the_scheduler_counts():
 
 
 def test_what_was_observed_is_the_same_after_it_was_written_down():
-    job = tfjob(annotations={"allowance": written_allowance(Allowance("", False, 0, 0, 1.5, "no room"))})
+    job = tfjob(annotations={"allowance": allowance_text(Allowance("", False, 0, 0, 1.5, "no room"))})
     found = observed([job], [pod("w", waits="")], nodes=[node(others={"nvidia.com/gpu": "4"})], quotas=[quota(cpu="3")])
     assert built(Cluster, json.loads(json.dumps(dataclasses.asdict(found)))) == found

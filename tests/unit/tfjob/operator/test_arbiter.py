@@ -13,12 +13,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deeprec_ext.arbiter.observed import Allowance
+from deeprec_ext.arbiter.wire import allowance_text
 from deeprec_ext.gazer.report.html import render
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob.arbiting.clusters import node, pod, pods_of, priority_class, quota, tfjob
 from tfjob.arbiting.bidders import KUEUE_LABEL
 from tfjob.model import names
-from tfjob.model.arbitrated import allowance_of, written_allowance
+from tfjob.model.arbitrated import allowance_of
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, TFJOBS, Manifest
 from tfjob.operator.arbiter import acting, page
 from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
@@ -171,7 +172,7 @@ def test_two_that_decide_never_overwrite_what_they_have_not_seen():
         rig.running(low(), ps=1, workers=3)
         late = await rig.synced(rig.operator())
         rig.api.silent = True
-        theirs = written_allowance(Allowance("", True, 1, 1, 5.0, "the other operator's"))
+        theirs = allowance_text(Allowance("", True, 1, 1, 5.0, "the other operator's"))
         rig.api.change(TFJOBS, "ctr", {"metadata": {"annotations": {names.ALLOWANCE_ANNOTATION: theirs}}})
         await late.look(time.time())
         assert rig.allowance().why == "the other operator's" and late.figures.conflicts == 1
