@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -70,6 +71,19 @@ def adult(shared: Path) -> Path:
     if not (directory / "adult.data").is_file():
         pytest.skip("the shared directory has no data/adult")
     return directory
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A program that is run within a test sets up logging for its process, which is that of all tests that follow: its handler
+    would write what they log to the stderr of a test that has ended, and the error about that to theirs."""
+    log = logging.getLogger()
+    handlers, level = log.handlers[:], log.level
+    yield
+    for handler in log.handlers[:]:
+        if handler not in handlers:
+            log.removeHandler(handler)
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,5 +17,5 @@ def check_refused(words: Sequence[str], part: str, capsys: pytest.CaptureFixture
     captured = capsys.readouterr()
     assert code == 2
     assert part in captured.err
-    assert captured.err.count("\n") == 1
+    assert captured.err.count("\n") == 1, captured.err
     assert captured.out == ""
