@@ -19,6 +19,7 @@ from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.cost import Priced
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.scaling.requests import too_many
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -127,8 +128,8 @@ class Reclaim:
         The autoscaler is told, too: where a replacement fails, it asks for the next one.
         """
         member = self._job.members.get(name)
-        if member is not None and self._job.spec.own_pods:
-            self._job.reclaimed[name] = member.incarnation
+        if self._job.spec.own_pods:
+            self._job.reclaimed[name] = "" if member is None else member.incarnation
         if name not in self._answering:
             task = asyncio.get_running_loop().create_task(self._answer(name, why))
             self._answering[name] = task
@@ -153,6 +154,8 @@ class Reclaim:
             answer = "it is started again elsewhere when it has gone"
         elif any(one.replace == name and not one.outcome for one in self._scalings.records()):
             return
+        elif too_many(job, "ps" if role == pb.PS else "worker"):
+            answer = "it leaves before others: the job has more than the arbiter allows"
         else:
             answer = await self._replace(name, why) or answer
         job.event("reclaimed", name, reason=why, answer=answer)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from deeprec_ext.arbiter.observed import Allowance
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.backups.test_disk import events, job
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.aimaster.kubernetes.test_following import Cluster
@@ -38,6 +40,22 @@ def test_a_backup_is_written_where_nothing_is_free_for_the_replacement(tmp_path:
             assert told["written"] and len(events(world, "disk_backup")) > before  # type: ignore[no-untyped-call]
             await world.until(lambda: scalings.running is not None)
             assert scalings.running.scaling.replace == "ps-1", "room may come: it is tried again"
+            reclaim.close()
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_nobody_is_replaced_who_leaves_because_the_arbiter_allows_fewer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with job(tmp_path) as world:  # type: ignore[no-untyped-call]
+            master, workers = world.master, world.master.job.members.wanted(pb.WORKER)
+            master.job.allowed.set(Allowance("ctr", True, 2, len(workers) - 1, 1.0, "a serving pod waits"))
+            reclaim = Reclaim(FakeApi(), master.job, master.scalings, Cluster(world), sleep=short)  # type: ignore[arg-type]
+            reclaim.notice(workers[0], "deleted: not by the AIMaster")
+            await world.until(lambda: bool(events(world, "reclaimed")))  # type: ignore[no-untyped-call]
+            [told] = events(world, "reclaimed")  # type: ignore[no-untyped-call]
+            assert "it leaves before others" in told["answer"]
+            assert not any(one.replace for one in master.scalings.records())
             reclaim.close()
 
     asyncio.run(asyncio.wait_for(main(), 40))
