@@ -176,8 +176,8 @@ class Obeying:
             job.event("request_refused", reason=str(error), asked=f"{ARBITER}: {why}")
 
     def _cut_short(self) -> None:
-        """What waits for pods that it may not have, and who is replaced while he or others have to leave: a replacement finds no
-        room in a full cluster, and whoever needs that room would wait for it."""
+        """What waits for pods that it may not have, and who is replaced while he or others have to leave: a replacement finds
+        no room in a full cluster, and whoever needs that room would wait for it."""
         run, allowed = self._scalings.running, self._job.allowed
         if run is not None and run.state is State.ACQUIRE and (why := allowed.beyond(run.scaling.grows)):
             self._scalings.abort(why)
