@@ -21,8 +21,10 @@ mode, children = sys.argv[1:]
 if mode != "stock":
     sent_away.install()
 assert sent_away.is_free()
-if mode == "known":
+if mode in ("known", "alone"):
     sent_away.is_known()
+if mode == "alone":
+    sent_away.only_if(lambda: False)
 reads, writes = os.pipe()
 if children == "child" and not (child := os.fork()):
     os.write(writes, b"!")
@@ -55,8 +57,8 @@ def first_process(unshare: subprocess.Popen[str]) -> int:
         return int(file.read().split()[0])
 
 
-@pytest.mark.parametrize(("mode", "ends"), [("stock", False), ("new", True), ("known", False)])
-def test_it_ends_at_once_until_the_aimaster_knows_it(mode: str, ends: bool) -> None:
+@pytest.mark.parametrize(("mode", "ends"), [("stock", False), ("new", True), ("known", True), ("alone", False)])
+def test_it_ends_soon_but_where_nobody_else_has_what_it_trains(mode: str, ends: bool) -> None:
     process = begin(mode)
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -65,7 +67,7 @@ def test_it_ends_at_once_until_the_aimaster_knows_it(mode: str, ends: bool) -> N
             assert process.wait(30) == sent_away.EXIT_CODE == 128 + signal.SIGTERM
             return
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
+            process.wait(2 * sent_away.PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()
