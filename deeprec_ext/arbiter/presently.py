@@ -47,7 +47,8 @@ def _reason(job: Job, told: Allowance, room: _Room) -> str:
     if not told.runs:
         return saying.need(told.why)
     has, may, wants = placed(job), (told.ps, told.workers), wanted_size(job)
-    if told.why.startswith(saying.GOES_ON) or not any(pod.role == saying.CHIEF for pod in job.placed):
+    starts = not any(pod.role == saying.CHIEF for pod in job.placed)
+    if starts or told.why.startswith((saying.GOES_ON, saying.NOT_YET)):
         return told.why
     less, more = _parts(has, may), _parts(may, has)
     if less:

@@ -18,6 +18,9 @@ EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
 NOT_TAKEN = "others have what it has not taken"
 GOES_ON = "goes on with what it has"
+NOT_YET = "nothing has been decided for it yet"
+"""Of a job without an allowance: no arbiter runs, or it has not looked yet."""
+
 NAME_SHOWN = 80
 FIGURES = 10
 """Of those that wait, who is told what is free: with each change of it they are told anew, a write each."""
