@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deeprec_ext.bounds import whole
+from deeprec_ext.cli import inpool
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
@@ -53,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
     if (code := on_cluster("status", arguments)) is not None:
         return code
+    path = arguments.job.resolve()
+    if inpool.show(path, arguments) and (not arguments.watch or not RunDirectory(path).description.exists()):
+        return 0  # it waits, or has given up
     directory = directory_of(arguments)
     if not directory.in_use():
         return show_ended(directory, arguments.json)
