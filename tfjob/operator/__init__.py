@@ -9,6 +9,7 @@ there is of that job. What was decided is carried out in an order that can be cu
   Events, `job_counts` counts what has become of jobs;
 - `web` serves probes and metrics;
 - `webhook` answers the API server beside Kubeflow's operator, with `serving_certificates`; `own_image` is what AIMasters run;
+- `sight` knows in which namespaces what may be seen, and which rights are missing;
 - `shared_secrets` keeps certificates in a Secret, `running` ends tasks together;
 - `et` sees to the ET operator's kinds, `arbiter` to what the jobs of a cluster may have.
 """
