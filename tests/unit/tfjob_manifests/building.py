@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def by_name(documents: list[dict[str, Any]]) -> Objects:
     found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
     assert len(found) == len(documents), "two objects of one kind and name"
     return found
+
+
+def by_place(documents: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """By kind, namespace and name."""
+    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in documents}
 
 
 def kustomized(directory: Path) -> Objects:

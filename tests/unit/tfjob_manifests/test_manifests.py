@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.unit.tfjob_manifests.building import (
     OVERLAYS,
     Objects,
     by_name,
+    by_place,
     kustomized,
     load,
     rendered,
@@ -156,10 +156,6 @@ def test_the_chart_gives_an_operator_of_several_namespaces_the_same_roles_in_eac
     assert printed("--rights", *namespaces, "--installed-in", "ops", "--components", "arbiter", "et") == by_place(
         one for one in found if one["kind"] in ("Role", "RoleBinding") and one["metadata"]["namespace"] != "ops"
     )
-
-
-def by_place(documents: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    return {(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]): one for one in documents}
 
 
 def printed(*words: str) -> dict[tuple[str, str, str], dict[str, Any]]:
