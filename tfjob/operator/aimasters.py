@@ -17,7 +17,7 @@ from tfjob.model import names
 from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest, Resource, resource_of
 from tfjob.model.spec import TFJob
-from tfjob.operator.history_certificates import HistoryAuthority
+from tfjob.operator.certificates.history_certificates import HistoryAuthority
 from tfjob.pods import aimaster, certificates
 
 log = logging.getLogger(__name__)

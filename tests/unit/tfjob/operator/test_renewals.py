@@ -17,9 +17,9 @@ from tests.unit.tfjob.operator.test_aimasters import JOB, Server, elastic
 from tests.unit.tfjob.operator.test_history import ADDRESS, ASKS, marked
 from tfjob.model.kinds import EVENTS, SECRETS, Manifest
 from tfjob.operator.aimasters import AIMasters
-from tfjob.operator.history_certificates import HistoryAuthority, issue
+from tfjob.operator.certificates.history_certificates import HistoryAuthority, issue
+from tfjob.operator.certificates.renewals import FAILED, REASON, Renewals
 from tfjob.operator.recorder import EventRecorder
-from tfjob.operator.renewals import FAILED, REASON, Renewals
 from tfjob.pods import certificates
 from tfjob.pods.aimaster import Options
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from deeprec_ext.security import authority as shared
 from tfjob.api.client import Api
-from tfjob.operator import shared_secrets
-from tfjob.operator.shared_secrets import Files, aging
+from tfjob.operator.certificates import shared_secrets
+from tfjob.operator.certificates.shared_secrets import Files, aging
 
 if TYPE_CHECKING:
     from cryptography import x509

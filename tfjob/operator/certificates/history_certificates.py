@@ -18,8 +18,8 @@ from deeprec_ext.errors import UnreachableError
 from deeprec_ext.history import identities
 from deeprec_ext.security.renewing import renewed
 from tfjob.api.client import Api, ApiError
-from tfjob.operator import shared_secrets
-from tfjob.operator.shared_secrets import Files
+from tfjob.operator.certificates import shared_secrets
+from tfjob.operator.certificates.shared_secrets import Files
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from tfjob.model.annotations import is_elastic, parse
 from tfjob.model.events import Event
 from tfjob.model.kinds import SECRETS, Manifest
 from tfjob.model.spec import InvalidError, TFJob
-from tfjob.operator.history_certificates import HistoryAuthority
+from tfjob.operator.certificates.history_certificates import HistoryAuthority
 from tfjob.operator.informer import Key
 from tfjob.operator.recorder import EventRecorder
 from tfjob.pods import certificates
