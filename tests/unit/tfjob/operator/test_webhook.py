@@ -21,7 +21,7 @@ from deeprec_ext.launch.ports import free_port
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob_manifests.pods import tfjob
 from tfjob.model.kinds import SECRETS, Manifest
-from tfjob.operator import serving_certificates as certificates
+from tfjob.operator.certificates import serving_certificates as certificates
 from tfjob.operator.sight import Missing
 from tfjob.operator.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, WebhookOptions
 
