@@ -10,7 +10,7 @@ from typing import Any
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.retries import Sleep, pauses
-from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError
+from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError, NotFoundError
 from tfjob.model.kinds import Manifest, Resource
 
 log = logging.getLogger(__name__)
@@ -26,13 +26,14 @@ AT_ONCE_SECONDS = 1.0
 async def changes(
     api: Api, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
     sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic, forbidden_ends: bool = True,
-    shrink: Callable[[Manifest], Any] | None = None,
+    shrink: Callable[[Manifest], Any] | None = None, gone_ends: bool = False,
 ) -> AsyncIterator[tuple[str, list[Any] | Manifest]]:  # fmt: skip
     """("LISTED", all objects) first, and again where changes may have been missed; ("ADDED" | "MODIFIED" | "DELETED", object).
 
     Args:
         shrink: what is listed of each object; those of the watch come whole.
         forbidden_ends: raises ForbiddenError where rights are missing; else it waits for them.
+        gone_ends: raises NotFoundError where there is no such kind (any more); else it waits for it.
 
     Everything else is tried again.
     """
@@ -53,6 +54,8 @@ async def changes(
             version = ""
         except (UnreachableError, ApiError) as error:
             if forbidden_ends and isinstance(error, ForbiddenError):
+                raise
+            if gone_ends and isinstance(error, NotFoundError):
                 raise
             level = logging.ERROR if isinstance(error, ForbiddenError) else logging.WARNING
             log.log(level, "%s cannot be watched: %s; trying again", resource.plural, error)

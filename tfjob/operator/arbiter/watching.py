@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError, ForbiddenError
-from tfjob.api.watching import changes
 from tfjob.arbiting.bidders import Bidder, Classes
 from tfjob.arbiting.observing import Labels, Seen
-from tfjob.arbiting.seen import ClassSeen, Key, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
+from tfjob.arbiting.seen import ClassSeen, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
 from tfjob.arbiting.tally import Pods
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Manifest, Resource
-from tfjob.operator.informer import name_of
+from tfjob.operator.arbiter.following import Keyed, Shelf, Store, follow
+from tfjob.operator.arbiter.queues import Queues
 from tfjob.operator.running import together
 
 log = logging.getLogger(__name__)
@@ -24,73 +24,7 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 AGAIN_SECONDS = 5.0
 
-
-class _Keyed(Protocol):
-    @property
-    def key(self) -> Key: ...
-
-
-T = TypeVar("T", bound=_Keyed)
-
-
-T_contra = TypeVar("T_contra", bound=_Keyed, contravariant=True)
-
-
-class Store(Protocol[T_contra]):
-    """Whether anything is another than before is what `put` and `drop` return."""
-
-    def keys(self) -> set[Key]: ...
-
-    def put(self, one: T_contra, /) -> bool: ...
-
-    def drop(self, key: Key, /) -> bool: ...
-
-
-class Shelf(Generic[T]):
-    """A store that only keeps."""
-
-    def __init__(self) -> None:
-        self._all: dict[Key, T] = {}
-
-    def keys(self) -> set[Key]:
-        return set(self._all)
-
-    def put(self, one: T) -> bool:
-        changed = self._all.get(one.key) != one
-        self._all[one.key] = one
-        return changed
-
-    def drop(self, key: Key) -> bool:
-        return self._all.pop(key, None) is not None
-
-    def all(self) -> list[T]:
-        return list(self._all.values())
-
-
-async def follow(
-    api: Api, resource: Resource, namespace: str | None, see: Callable[[Manifest], T | None], store: Store[T],
-    changed: Callable[[], None], listed: asyncio.Event, *, fields: str = "",
-) -> None:  # fmt: skip
-    """For ever.
-
-    Args:
-      see: what is kept of an object; None: it does not count.
-      changed: called when something in the store has.
-      listed: set once all there are have been seen.
-    """
-    watched = changes(api, resource, namespace, fields=fields, forbidden_ends=False, shrink=see)
-    async for kind, found in watched:
-        if isinstance(found, list):
-            there: list[T] = [one for one in found if one is not None]
-            gone = store.keys() - {one.key for one in there}
-            news = any([*(store.drop(key) for key in gone), *(store.put(one) for one in there)])
-            news = news or not listed.is_set()
-            listed.set()
-        else:
-            one = None if kind == "DELETED" else see(found)
-            news = store.drop(name_of(found)) if one is None else store.put(one)
-        if news:
-            changed()
+T = TypeVar("T", bound=Keyed)
 
 
 class Watch:
@@ -104,6 +38,7 @@ class Watch:
         self._quotas: Shelf[QuotaSeen] = Shelf()
         self._classes: Shelf[ClassSeen] = Shelf()
         self._listed: dict[str, asyncio.Event] = {}
+        self.queues = Queues(api, namespace, changed)
         self.confined = ""
         """Why only the namespace of the jobs can be seen; empty: all can."""
 
@@ -112,18 +47,20 @@ class Watch:
 
     @property
     def synced(self) -> bool:
-        return self._asked.is_set() and all(event.is_set() for event in self._listed.values())
+        return self._asked.is_set() and all(event.is_set() for event in self._listed.values()) and self.queues.synced
 
     async def wait(self) -> None:
         """Until all there is has been seen once."""
         await self._asked.wait()
         for event in self._listed.values():
             await event.wait()
+        await self.queues.wait()
 
     def seen(self, bidders: list[Bidder]) -> Seen:
         nodes = None if self.confined else self._nodes.all()
         classes = Classes(self._classes.all(), self._classes_known)
-        return Seen(bidders, self.pods, nodes, self._quotas.all(), classes, self._labels)
+        kueue, volcano = self.queues.kueue(), self.queues.volcano()
+        return Seen(bidders, self.pods, nodes, self._quotas.all(), classes, self._labels, kueue, volcano)
 
     async def run(self) -> None:
         """For ever. Rights that come later count when the operator is started anew."""
@@ -146,7 +83,7 @@ class Watch:
         if self._classes_known:
             work.append(self._follow(PRIORITY_CLASSES, None, class_seen, self._classes))
         self._asked.set()
-        await together(work)
+        await together([*work, *self.queues.work()])
 
     def _follow(
         self, resource: Resource, namespace: str | None, see: Callable[[Manifest], T | None], store: Store[T],
