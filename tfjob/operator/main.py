@@ -31,6 +31,7 @@ from tfjob.operator.et.taking import Taking
 from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
+from tfjob.operator.renewals import Renewals
 from tfjob.operator.running import together
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
@@ -95,7 +96,8 @@ async def run(options: OperatorOptions) -> int:
                 api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
         arbiter = _arbiter(api, controller, options, aimaster)
-        act: list[Act] = [controller.act, *shares(api, controller, arbiter)]
+        renewals = Renewals(api, controller.jobs, controller.recorder, history)
+        act: list[Act] = [controller.act, renewals.act, *shares(api, controller, arbiter)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         leader = Leader(api, where, LEASE, identity)
         taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from deeprec_ext.arbiter.observed import Cluster, Decision
-from deeprec_ext.arbiter.telling import rows, summary, table
+from deeprec_ext.arbiter.telling import rows
+from deeprec_ext.cli.queue import fitted
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.printable import printable_lines
 from deeprec_ext.units import counted
@@ -85,5 +86,4 @@ def show(where: str | None, cluster: Cluster, decision: Decision, arguments: arg
     waits = f", {waiting} of them waiting" if waiting else ""
     print(f"{place}: {counted(len(cluster.jobs), 'elastic job')}{waits}")
     if cluster.jobs:
-        lines = table(cluster, decision).splitlines()[len(summary(cluster, decision)) :]  # nodes were not looked at
-        print(printable_lines("\n".join(lines)), flush=True)
+        print(printable_lines("\n".join(fitted(cluster, decision))), flush=True)  # nodes were not looked at
