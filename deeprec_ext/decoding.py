@@ -67,7 +67,8 @@ def _fields(kind: Any) -> dict[str, _Type]:
 def _type(written: str, module: Any) -> _Type:
     bare = written[: -len(" | None")] if written.endswith(" | None") else written
     if bare.startswith("tuple[") and bare.endswith(", ...]"):
-        return _Type(written, (list, tuple), each=_type(bare[len("tuple[") : -len(", ...]")], module))
+        each = _type(bare[len("tuple[") : -len(", ...]")], module)
+        return _Type(written, (list, tuple), each=each, optional=bare != written)
     found = getattr(module, bare, None)
     part = found if dataclasses.is_dataclass(found) else None
     return _Type(written, (dict,) if part else _PLAIN.get(bare, ()), part, optional=bare != written)

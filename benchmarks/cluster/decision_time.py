@@ -1,10 +1,13 @@
 """Processor time of one decision of the arbiter, and whether anything is changed where nothing has.
 
-    python -m benchmarks.cluster.decision_time [--jobs 500] [--nodes 300] [--waiting 20] [--repeat 5] [--seed 1] [--json]
+    python -m benchmarks.cluster.decision_time [--jobs 500] [--nodes 300] [--waiting 20] [--repeat 5] [--seed 1] [--kinds 1]
+        [--json]
 
 A cluster is made up: nodes of 8 to 32 cores; jobs of three priorities with 0 to 2 PS at least, up to 32 workers of 1 to 4
 cores, nine of ten with a model of up to 20 sizes; pods of others that wait. Together they want far more than there is. Decided
 is on all of it as new; on the same with every pod on its node; with one more job; and with a serving pod of high priority more.
+With `--kinds N` nodes are of N groups, each job's pods may go to one or two of these, and two quotas beside its namespace's
+count them.
 Target: 0.2 s for 500 jobs on 300 nodes (the median of `--repeat`).
 """
 
@@ -21,6 +24,8 @@ from collections.abc import Sequence
 from deeprec_ext.arbiter.deciding import decide
 from deeprec_ext.arbiter.observed import (
     Bid,
+    Bound,
+    Bounds,
     Cluster,
     Count,
     Decision,
@@ -28,6 +33,7 @@ from deeprec_ext.arbiter.observed import (
     Node,
     Placed,
     Pods,
+    Quota,
     Resources,
     Waiting,
     Worth,
@@ -69,21 +75,44 @@ def made_up(jobs: int, nodes: int, waiting: int, seed: int) -> Cluster:
     return Cluster(NOW, room, pods, (), tuple(made_up_job(at, chance) for at in range(jobs)))
 
 
+def bounded(seen: Cluster, kinds: int, seed: int) -> Cluster:
+    """The same, with nodes of so many groups, and jobs that may not go to all of them and are counted by several quotas."""
+    chance = random.Random(seed)
+    nodes = tuple(dataclasses.replace(one, group=str(at % kinds)) for at, one in enumerate(seen.nodes))
+    limits = ("cpu", "memory", "pods")
+    cpu = sum(one.free.cpu for one in nodes) / kinds
+    quotas = tuple(
+        Quota(f"{what}-{at}", cores(cpu), limits, 10_000) for what in ("queue", "cohort") for at in range(kinds)
+    )
+    jobs = []
+    for job in seen.jobs:
+        own, other = chance.randrange(kinds), chance.randrange(kinds)
+        names = (f"queue-{own}", f"cohort-{other}")
+        fixed, scaled = Bound((str(own),), names), Bound(tuple(sorted({str(own), str(other)})), names)
+        jobs.append(dataclasses.replace(job, bounds=Bounds(fixed, fixed, scaled, fixed)))
+    return dataclasses.replace(seen, nodes=nodes, quotas=quotas, jobs=tuple(jobs))
+
+
 def running(seen: Cluster, decision: Decision) -> Cluster:
     """A minute later: every pod that was allowed is on a node, the first with room, and those of others as well."""
     free = [one.free.cpu for one in seen.nodes]
 
-    def node(pod: Resources) -> str:
-        at = next((at for at, left in enumerate(free) if left + 1e-9 >= pod.cpu), -1)
+    def node(pod: Resources, groups: tuple[str, ...] | None) -> str:
+        may = (at for at, one in enumerate(seen.nodes) if groups is None or one.group in groups)
+        at = next((at for at in may if free[at] + 1e-9 >= pod.cpu), -1)
         if at >= 0:
             free[at] -= pod.cpu
         return seen.nodes[at].name if at >= 0 else ""
 
     jobs = []
     for job, given in zip(seen.jobs, decision.allowances):
-        wanted = [("chief", job.pods.chief, 1), ("other", job.pods.other, 1),
-                  ("ps", job.pods.ps, given.ps), ("worker", job.pods.worker, given.workers)]  # fmt: skip
-        pods = [(role, node(pod)) for role, pod, count in wanted for _ in range(count)] if given.runs else []
+        wanted = [("chief", 1), ("other", 1), ("ps", given.ps), ("worker", given.workers)] if given.runs else []
+        bounds = job.bounds or Bounds()
+        pods = [
+            (role, node(getattr(job.pods, role), getattr(bounds, role).groups))
+            for role, count in wanted
+            for _ in range(count)
+        ]
         placed = tuple(Placed(role, where) for role, where in pods if where)
         jobs.append(dataclasses.replace(job, allowance=given, placed=placed, started=given.runs))
     return dataclasses.replace(seen, jobs=tuple(jobs), waiting=(), time=seen.time + 60.0)
@@ -106,13 +135,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--waiting", type=int, default=20, help="pods of others that wait")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", type=int, default=1, help="groups of nodes, beyond one with quotas")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     new = made_up(options.jobs, options.nodes, options.waiting, options.seed)
+    if options.kinds > 1:
+        new = bounded(new, options.kinds, options.seed)
     there = running(new, decide(new))
     for _ in range(3):  # where pods went to other nodes than was thought
         there = running(there, decide(there))
     more = made_up_job(options.jobs, random.Random(options.seed + 1))
+    more = dataclasses.replace(more, bounds=new.jobs[0].bounds)
     serving = Waiting("serving", 1000, cores(8.0), there.time)
     found = []
     for what, seen in (

@@ -26,13 +26,27 @@ from deeprec_ext.arbiter.giving import Givers
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
 from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
-from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
+from deeprec_ext.arbiter.seating import (
+    CHIEF,
+    OTHER,
+    PS,
+    WORKER,
+    Curves,
+    Party,
+    Seating,
+    Shortage,
+    could_give,
+    runs_before,
+)  # fmt: skip
 from deeprec_ext.arbiter.sharing import Sharing
 
 SKEW_SECONDS = 1.0
 """That the clock of who decided before may be ahead. Nobody has decided later than that: it counts from now."""
 ROUNDS = 8
 """Of deciding on what was decided. The second one nearly always changes nothing."""
+MANY, ROUNDS_OF_MANY = 100, 3
+"""Where pods may not go everywhere, what is placed anew finds other gaps each time, and many jobs settle by turns: the rest is
+for the next decision, a second later."""
 TRIES = 4
 """Of those, each with others barred who would start and stop in turn."""
 WAITING_MAX = 1000
@@ -64,7 +78,8 @@ def _rounds(
     """
     before = cluster
     ran: set[int] = set()
-    for _ in range(ROUNDS):
+    settles = len(cluster.jobs) <= MANY or all(job.bounds is None for job in cluster.jobs)
+    for _ in range(ROUNDS if settles else ROUNDS_OF_MANY):
         found = Round(cluster, rules, curves, barred)
         allowances, used = found.decided(), found.used_share()
         ran |= {at for at, one in enumerate(allowances) if one.runs}
@@ -109,7 +124,9 @@ class Round:
         self.sharing = Sharing(self.seating, rules)
         self.parties = self.seating.parties
         self.ordered = sorted(self.parties, key=lambda one: one.order)
-        self.due: dict[str | None, Party] = {}  # queue (None: any) → the first for which room is kept
+        self.due: dict[
+            tuple[str | None, object], Party
+        ] = {}  # quota (None: room on these nodes) → the first it is kept for
         self.hopeless: set[tuple[object, ...]] = set()  # claims for which there is no room
         self.never: dict[tuple[object, ...], str | None] = {}
         self.short: dict[tuple[object, ...], Shortage | None] = {}
@@ -198,9 +215,9 @@ class Round:
                 self._pod_claims(claim)
 
     def _waits_again(self, party: Party) -> bool:
-        """It was stopped just now, or it would start and stop in turn."""
+        """It was stopped just now, or it would start and stop in turn, or its queue starts nobody."""
         given = party.job.allowance
-        if party.index in self.barred:
+        if party.index in self.barred or party.held is not None:
             return True
         if given is None or given.runs or party.age >= self.rules.again_seconds:
             return False
@@ -225,7 +242,7 @@ class Round:
     def _pod_claims(self, pod: Waiting) -> None:
         shape, priority = self.seating.scale.of_pod(pod.resources), _priority(pod)
         among = self._admitting(pod)
-        node = self.seating.room.first(shape, among)
+        node = self._first(shape, among)
         if node < 0:
             key = (priority, shape, pod.nodes)
             if key in self.hopeless:
@@ -236,6 +253,10 @@ class Round:
                 return
         self.seating.room.take(node, shape)
         self.higher.append((priority, shape[0]))
+
+    def _first(self, shape: Shape, among: Sequence[int] | None) -> int:
+        room = self.seating.room
+        return room.first(shape) if among is None else room.among(shape, among)
 
     def _admitting(self, pod: Waiting) -> list[int] | None:
         """To which nodes it may go; None: to all."""
@@ -253,7 +274,7 @@ class Round:
         mark = self.seating.mark()
         stopped: list[Party] = []
         room = self.seating.room
-        while (node := room.first(shape, among)) < 0:
+        while (node := self._first(shape, among)) < 0:
             if not asked(stopped):
                 self._take_back(mark, stopped)
                 return -1
@@ -265,7 +286,7 @@ class Round:
     def _gang(self, party: Party, roles: Sequence[str], *, equals: bool = True, stops: bool = True) -> bool:
         """All these pods more, or nothing."""
         pods = tuple((party.shapes[role], count) for role, count in Counter(roles).items())
-        key = (party.priority, party.quota, equals, stops, pods)
+        key = (party.priority, equals, stops, pods, self._signature(party))
         if key in self.hopeless:
             return False
         seating, mark = self.seating, self.seating.mark()
@@ -275,7 +296,7 @@ class Round:
         asked: dict[str | None, Callable[[list[Party]], bool]] = {}
         for role in roles:
             while not seating.add(party, role):
-                queue = party.quota if seating.takes_quota(party, role) else None
+                queue = seating.lacking(party, role)
                 if queue not in asked:
                     needs = together(pods, len(party.shapes[role]))
                     if self._could(party.priority, needs, equals=equals):
@@ -310,7 +331,7 @@ class Round:
         above = math.inf if equals and self.rules.minimums_first and stops else priority if equals else priority - 1
         may = [
             one for one in self._running()
-            if one is not besides and one.priority <= above and (queue is None or one.quota == queue)
+            if one is not besides and one.priority <= above and could_give(one, besides, queue)
             and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
         givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
@@ -359,20 +380,24 @@ class Round:
 
     def _keep_room(self, party: Party) -> None:
         """For one that has waited long. Which node a pod gets is not for us to say: nobody behind it starts, as whoever does
-        may get the one for which it waits; where it waits for its quota, nobody of its queue does."""
-        if None in self.due and (not party.quota or party.quota in self.due):
+        may get the one for which it waits (if it may go there); where it waits for a quota, nobody of that does."""
+        there = None, party.groups
+        if there in self.due and all((name, None) in self.due for name in party.quotas):
             return
         short = self.seating.shortage(party)
-        limited = short is not None and any(need > left for need, left in zip(short.needs, short.quota))
-        self.due.setdefault(party.quota if limited else None, party)
+        limit = short.limit if short is not None else None
+        self.due.setdefault((limit.name, None) if limit is not None else there, party)
 
     def _behind(self, party: Party) -> Party | None:
         """For whom room is kept that this one would take."""
-        due = [one for queue, one in self.due.items() if queue in (None, party.quota) and one.order < party.order]
-        return due[0] if due else None
+        for (queue, _), one in self.due.items():
+            if one.order < party.order and could_give(party, one, queue):
+                return one
+        return None
 
     def _signature(self, party: Party) -> tuple[object, ...]:
-        return (party.quota, party.least, party.pods[OTHER], *party.shapes.values())
+        """Equal for jobs whose least needs the same."""
+        return (party.kind, party.least, party.pods[OTHER], *party.shapes.values())
 
     def _never(self, party: Party) -> str | None:
         key = self._signature(party)
@@ -394,7 +419,7 @@ class Round:
     # ------------------------------------------------------------------------------------------------------- the words
 
     def _allowances(self) -> list[Allowance]:
-        line = [one for one in self.ordered if not one.runs and self._never(one) is None]
+        line = [one for one in self.ordered if not one.runs and one.held is None and self._never(one) is None]
         places = {one.index: at for at, one in enumerate(line)}
         found = []
         for party in self.parties:
@@ -432,6 +457,8 @@ class Round:
         if not party.runs:
             if (never := self._never(party)) is not None:
                 return saying.never(self.seating, party, never)
+            if party.held is not None:
+                return saying.held(party.held)
             place = places[party.index]
             if place >= saying.FIGURES:
                 return saying.waits_behind(self.seating, party, place)

@@ -95,6 +95,22 @@ class Pods:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """Of a job's pods of one role."""
+
+    groups: tuple[str, ...] | None = None  # of nodes (`Node.group`) to which they may go; None: all
+    quotas: tuple[str, ...] = ()  # that count them, beside that of the job's `queue`
+
+
+@dataclass(frozen=True)
+class Bounds:
+    chief: Bound = Bound()
+    ps: Bound = Bound()
+    worker: Bound = Bound()
+    other: Bound = Bound()
+
+
+@dataclass(frozen=True)
 class Job:
     name: str  # "namespace/name"; in a pool the run directory
     priority: int  # the value of its PriorityClass; higher goes first
@@ -113,6 +129,7 @@ class Job:
     silent_seconds: float  # since its AIMaster was last heard
     deadline: float = 0.0  # by when its user wants it ended, seconds since the epoch; 0: none
     admitted: bool = False  # by a gang scheduler, which counts on its least: it is never stopped
+    bounds: Bounds | None = None  # None: all its pods may go everywhere, and no quota counts them but that of `queue`
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,7 @@ class Node:
     price: float = 0.0  # of an hour; 0: not known
     spot: bool = False
     pods: int = 0  # that it may hold besides those of others; 0: not known
+    group: str = ""  # nodes of one group are there for the same pods
 
 
 @dataclass(frozen=True)
@@ -137,11 +155,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Quota:
-    """What all jobs of one queue together may request."""
+    """What all jobs of one queue together may request: of a namespace, or what else counts pods (`Bound.quotas`)."""
 
     name: str
     free: Resources  # hard limit, without pods of others than the jobs above; a resource not limited is absent: see `limits`
-    limits: tuple[str, ...]  # which resources are limited: "cpu", "memory", names of others
+    limits: tuple[str, ...]  # which resources are limited: "cpu", "memory", "pods", names of others
+    pods: int = 0  # how many there may be beside those of others, where that is limited
+    held: Resources = Resources()  # that others hold of it, and may give back: with `free` it is the limit
+    said: str = ""  # as people know it; empty: "quota " and its name
+    closed: str = ""  # why nobody of it starts or grows; empty: it is open
 
 
 @dataclass(frozen=True)

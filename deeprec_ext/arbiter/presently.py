@@ -81,7 +81,9 @@ def _last(why: str) -> str:
 
 def _limit(job: Job, told: Allowance, wants: Size, room: _Room) -> str:
     """What keeps it from more; empty: that cannot be seen from here."""
-    if not room.seen:
+    if (
+        not room.seen or job.bounds is not None
+    ):  # sums of all nodes say nothing of those, or of the quotas, that bound it
         return ""
     may, free, whole = (told.ps, told.workers), room.free, room.whole
     one, pod = ("PS", job.pods.ps) if may[1] >= wants[1] else ("worker", job.pods.worker)

@@ -4,6 +4,7 @@ taken and given back a thousand times."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from deeprec_ext.arbiter.observed import Node, Pods, Quota, Resources
@@ -13,6 +14,8 @@ Shape = tuple[int, ...]
 
 UNLIMITED = 1 << 62
 CPU, MEMORY, PODS = 0, 1, 2
+ALL = 0
+"""The subset of all nodes."""
 WITHOUT_A_LIMIT = 1_000
 """Pods on a node that does not say how many it may hold: pods that request nothing are no reason for endless ones."""
 
@@ -40,8 +43,13 @@ class Scale:
         return self._shape(node.free, int(finite(node.pods, most=1e6)) or WITHOUT_A_LIMIT, math.floor)
 
     def of_quota(self, quota: Quota) -> Shape:
-        free = self._shape(quota.free, 0, math.floor)
+        free = self._shape(quota.free, int(finite(quota.pods, most=1e9)), math.floor)
         return tuple(value if name in quota.limits else UNLIMITED for name, value in zip(self.names, free))
+
+    def held(self, quota: Quota) -> Shape:
+        """By others, of what is limited."""
+        held = self._shape(quota.held, 0, math.floor)
+        return tuple(value if name in quota.limits else 0 for name, value in zip(self.names, held))
 
     def _shape(self, amount: Resources, pods: int, rounded: Callable[[float], int]) -> Shape:
         found = [
@@ -72,11 +80,18 @@ def together(shapes: Iterable[tuple[Sequence[int], int]], dimensions: int) -> li
 
 class Room:
     """What is free on each node. The first node where a pod fits is found from where the last of its shape was: nodes before it
-    are looked at again only when something was given back there."""
+    are looked at again only when something was given back there.
 
-    def __init__(self, nodes: Sequence[Shape]) -> None:
+    Args:
+        subsets: places of nodes, in their order: those to which some pods may go. The one at `ALL` is not looked at.
+    """
+
+    def __init__(self, nodes: Sequence[Shape], subsets: Sequence[Sequence[int]] = ((),)) -> None:
         self.free = [list(one) for one in nodes]
-        self._first: dict[Shape, list[int]] = {}  # shape → [no earlier node has room, given back until then]
+        self._subsets: list[Sequence[int]] = [range(len(nodes)), *subsets[1:]]
+        self._first: list[dict[Shape, list[int]]] = [{} for _ in self._subsets]
+        """By subset, then shape → [no earlier place in it has room, given back until then]."""
+
         self._given: list[int] = []
 
     def fits(self, node: int, shape: Shape) -> bool:
@@ -85,24 +100,28 @@ class Room:
             return False
         return len(shape) == 3 or all(have >= need for have, need in zip(free[3:], shape[3:]))
 
-    def first(self, shape: Shape, among: Sequence[int] | None = None) -> int:
-        """The first node with room for it, of all or `among` these; -1: none."""
-        if among is not None:
-            return next((node for node in among if self.fits(node, shape)), -1)
-        known = self._first.get(shape)
+    def first(self, shape: Shape, subset: int = ALL) -> int:
+        """The first node with room for it, of those of the subset; -1: none."""
+        nodes, known = self._subsets[subset], self._first[subset].get(shape)
         if known is None:
-            known = self._first[shape] = [0, len(self._given)]
-        node = known[0]
+            known = self._first[subset][shape] = [0, len(self._given)]
+        at = known[0]
         if known[1] < len(self._given):
-            node = min(node, *self._given[known[1] :])
+            given = min(self._given[known[1] :])
+            at = min(at, given if subset == ALL else bisect_left(nodes, given))
         free, cpu, memory, pods, more = self.free, shape[0], shape[1], shape[2], len(shape) > 3
-        while node < len(free):
-            have = free[node]
-            if have[0] >= cpu and have[1] >= memory and have[2] >= pods and (not more or self.fits(node, shape)):
+        count = len(nodes)
+        while at < count:
+            have = free[nodes[at]]
+            if have[0] >= cpu and have[1] >= memory and have[2] >= pods and (not more or self.fits(nodes[at], shape)):
                 break
-            node += 1
-        known[:] = node, len(self._given)
-        return node if node < len(free) else -1
+            at += 1
+        known[:] = at, len(self._given)
+        return nodes[at] if at < count else -1
+
+    def among(self, shape: Shape, nodes: Iterable[int]) -> int:
+        """The first of these nodes with room for it; -1: none."""
+        return next((node for node in nodes if self.fits(node, shape)), -1)
 
     def take(self, node: int, shape: Shape) -> None:
         """May take more than there is: who is there is there."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from deeprec_ext.arbiter.curve import Size
+from deeprec_ext.arbiter.limits import Limit
 from deeprec_ext.arbiter.observed import Job, Waiting
-from deeprec_ext.arbiter.room import CPU, MEMORY, PODS, UNLIMITED
+from deeprec_ext.arbiter.room import ALL, CPU, MEMORY, PODS
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Party, Seating, Shortage
 from deeprec_ext.printable import printable
 from deeprec_ext.units import counted, format_memory
@@ -83,24 +84,25 @@ def waits(
         )
         return f"{text}; {_line(place)}"
     dims = range(len(short.needs))
-    limited = [at for at in dims if short.needs[at] > short.quota[at]]
+    subset = party.subsets[short.role]
+    sums, where = seating.sums_of(subset), _where(seating, subset)
     over = [at for at in dims if short.needs[at] > short.free[at]]
-    if limited:
-        at = limited[0]
-        limit = seating.limits[party.quota][at]
+    if short.limit is not None:
+        limit = short.limit
+        at = next((at for at in dims if 0 < short.needs[at] > limit.left[at]), CPU)
         text = (
-            f"waits for {_of(seating, at, short.needs[at])} of quota {printable(party.quota)[:NAME_SHOWN]}: "
-            f"{_part(seating, at, max(0, short.quota[at]), limit)} free"
+            f"waits for {_of(seating, at, short.needs[at])} of {_called(limit)}: "
+            f"{_part(seating, at, max(0, limit.left[at]), limit.whole[at])} free"
         )
     elif over:
         at = max(over, key=lambda one: (short.needs[one] / max(1, short.free[one]), -one))
-        free = _part(seating, at, short.free[at], seating.sums[at])
-        text = f"waits for {_of(seating, at, short.needs[at])}: {free} free"
+        free = _part(seating, at, short.free[at], sums[at])
+        text = f"waits for {_of(seating, at, short.needs[at])}: {free} free{where}"
     else:
         shape = party.shapes[short.role]
         at = next((one for one in dims if shape[one] > short.best[one]), CPU)
         text = f"waits for {_amount(seating, party, short.role)} on one node for a {ROLES[short.role]}: "
-        text += f"{_part(seating, at, short.free[at], seating.sums[at])} free, "
+        text += f"{_part(seating, at, short.free[at], sums[at])} free{where}, "
         most = f"at most {_of(seating, at, max(0, short.best[at]))} on a node"
         text += most if shape[at] > short.best[at] else "on no node all of it"
     if with_higher > 0:
@@ -110,12 +112,22 @@ def waits(
 
 def waits_behind(seating: Seating, party: Party, place: int) -> str:
     """Of one that is not soon in turn: what it waits for, and how many are before it."""
-    need = sum(party.shapes[role][CPU] * count for role, count in _least(party))
+    need = sum(party.shapes[role][CPU] * count for role, count in party.needs())
     return f"waits for {_of(seating, CPU, need)}; {_line(place)}"
 
 
-def _least(party: Party) -> list[tuple[str, int]]:
-    return [(CHIEF, 1), (OTHER, party.pods[OTHER]), (PS, party.least[0]), (WORKER, party.least[1])]
+def held(limit: Limit) -> str:
+    """Of one whose queue starts nobody."""
+    return f"waits: {_called(limit)} starts nobody, {printable(limit.closed)[:NAME_SHOWN]}"
+
+
+def _called(limit: Limit) -> str:
+    return printable(limit.said)[: 2 * NAME_SHOWN]
+
+
+def _where(seating: Seating, subset: int) -> str:
+    """` on the 3 nodes to which they may go`; nothing where that is all of them."""
+    return "" if subset == ALL else f" on the {counted(len(seating.subsets[subset]), 'node')} to which they may go"
 
 
 def _line(place: int) -> str:
@@ -133,30 +145,36 @@ def never(seating: Seating, party: Party, role: str) -> str:
 
 
 def _never(seating: Seating, party: Party, role: str) -> str:
-    need = sum(party.shapes[one][CPU] * count for one, count in _least(party)) / 1000
+    need = sum(party.shapes[one][CPU] * count for one, count in party.needs()) / 1000
     if not seating.whole:
         return f"its least of {need:.1f} cores, and there is no node"
-    limit = seating.limits.get(party.quota)
-    counts = _least(party)
+    if (small := seating.too_small(party)) is not None:
+        limit, wants = small
+        dim = next(at for at, wanted in enumerate(wants) if 0 < wanted > limit.whole[at])
+        has = _of(seating, dim, max(0, limit.whole[dim]))
+        return f"its least of {_of(seating, dim, wants[dim])} is more than {_called(limit)} has, {has}"
+    subset = party.subsets[role]
+    nodes = seating.subsets[subset]
+    if not nodes:
+        return f"a {ROLES[role]} of {_amount(seating, party, role)}, and there is no node to which it may go"
+    alike = [(one, count) for one, count in party.needs() if party.subsets[one] == subset]
+    sums = seating.sums_of(subset)
     for dim in range(len(seating.scale.names)):
-        wanted = sum(party.shapes[one][dim] * count for one, count in counts)
-        if limit is not None and limit[dim] < UNLIMITED and wanted > limit[dim]:
-            return (
-                f"its least of {_of(seating, dim, wanted)} is more than quota {printable(party.quota)[:NAME_SHOWN]} "
-                f"has, {_of(seating, dim, limit[dim])}"
-            )
-    for dim in range(len(seating.scale.names)):
-        wanted = sum(party.shapes[one][dim] * count for one, count in counts)
-        if wanted > seating.sums[dim]:
-            together = _of(seating, dim, seating.sums[dim])
-            return f"its least of {_of(seating, dim, wanted)}, and all nodes together have {together}"
+        wanted = sum(party.shapes[one][dim] * count for one, count in alike)
+        if wanted > sums[dim]:
+            there = "all nodes" if subset == ALL else f"the {counted(len(nodes), 'node')} to which these pods may go"
+            return f"its least of {_of(seating, dim, wanted)}, and {there} together have {_of(seating, dim, sums[dim])}"
     shape = party.shapes[role]
     for dim in range(len(seating.scale.names)):
-        largest = max(one[dim] for one in seating.whole)
+        largest = max(seating.whole[node][dim] for node in nodes)
         if shape[dim] > largest:
-            return f"a {ROLES[role]} of {_of(seating, dim, shape[dim])}, and the largest node has {_of(seating, dim, largest)}"
-    amount = _amount(seating, party, role)
-    return f"a {ROLES[role]} of {amount} beside the other pods of its least ({need:.1f} cores), on no set of nodes"
+            where = "node" if subset == ALL else f"of the {counted(len(nodes), 'node')} to which it may go"
+            kind = f"the largest {where}"
+            return f"a {ROLES[role]} of {_of(seating, dim, shape[dim])}, and {kind} has {_of(seating, dim, largest)}"
+    amount, where = _amount(seating, party, role), "" if subset == ALL else f" of the {len(nodes)} to which it may go"
+    return (
+        f"a {ROLES[role]} of {amount} beside the other pods of its least ({need:.1f} cores), on no set of nodes{where}"
+    )
 
 
 def _amount(seating: Seating, party: Party, role: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deeprec_ext.arbiter.curve import Curve, Size, believed, clipped, size_of
+from deeprec_ext.arbiter.limits import Bounded, Bounding, Limit
 from deeprec_ext.arbiter.observed import Cluster, Count, Job, Node
-from deeprec_ext.arbiter.room import PODS, UNLIMITED, Room, Scale, Shape, finite, resources_of, together
+from deeprec_ext.arbiter.room import ALL, PODS, Room, Scale, Shape, finite, resources_of, together
 from deeprec_ext.arbiter.rules import Rules
 
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
@@ -28,12 +29,14 @@ class Party:
     """One job while it is decided on."""
 
     __slots__ = (
-        "age", "allowed", "arrived", "blocked", "busy", "costs", "curve", "homes", "horizon_seconds", "index", "job", "lacks",
-        "last", "least", "need", "note", "order", "pods", "present", "priority", "quota", "runs", "seats", "shapes",
-        "silent", "started", "top", "untaken", "weight",
+        "age", "allowed", "arrived", "blocked", "busy", "costs", "curve", "groups", "held", "homes", "horizon_seconds", "index",
+        "job", "kind", "lacks", "last", "least", "limits", "need", "note", "order", "pods", "present", "priority", "quotas",
+        "runs", "seats", "shapes", "silent", "started", "subsets", "top", "untaken", "weight",
     )  # fmt: skip
 
-    def __init__(self, index: int, job: Job, now: float, rules: Rules, scale: Scale, nodes: dict[str, int]) -> None:
+    def __init__(
+        self, index: int, job: Job, now: float, rules: Rules, scale: Scale, nodes: dict[str, int], bounded: Bounded
+    ) -> None:
         self.index, self.job = index, job
         self.priority = job.priority if isinstance(job.priority, int) else 0
         self.weight = min(max(finite(job.weight, 1.0), 1e-3), 1e3)
@@ -67,7 +70,7 @@ class Party:
         self.last = given is not None and now < finite(given.last_until, most=1e12) <= now + rules.last_seconds
         self.untaken: Size | None = None  # what it was allowed, where it has less and is not about to take it
         self.blocked: list[Size] = []
-        self.quota = job.queue
+        self.subsets, self.limits, self.groups, self.quotas, self.held, self.kind = bounded
 
     def bound(self, now: float, rules: Rules, price: Sequence[float], curves: Curves) -> None:
         """Sizes between which it may be, and what they are worth."""
@@ -77,6 +80,8 @@ class Party:
         wanted = clipped(size_of(bid.wanted if bid is not None else job.written), least, most)
         present = self._present(least, most)
         self.present = None if present is None else clipped(present, least, wanted)
+        if self.held is not None and self.present is not None:
+            wanted = self.present
         if job.strict:
             least = wanted if present is None else (min(present[0], wanted[0]), min(present[1], wanted[1]))
         elif self.silent and present is not None:
@@ -143,6 +148,16 @@ class Party:
         staying = f"{role} that stays"
         self.homes[role], self.homes[staying] = self.homes[role][:count], self.homes[role][count:]
         self.shapes[staying], self.seats[staying] = self.shapes[role], []
+        self.limits = {**self.limits, staying: self.limits[role]}
+        self.subsets = {**self.subsets, staying: self.subsets[role]}
+
+    def shares_nodes(self, other: Party) -> bool:
+        """Whether pods of both may go to one node."""
+        return self.groups is None or other.groups is None or not self.groups.isdisjoint(other.groups)
+
+    def needs(self) -> list[tuple[str, int]]:
+        """What it takes to begin: roles, and how many pods of each."""
+        return [(CHIEF, 1), (OTHER, self.pods[OTHER]), (PS, self.least[0]), (WORKER, self.least[1])]
 
     def staying(self) -> list[str]:
         """Roles of pods that stay although they should not, and have no seat now."""
@@ -172,6 +187,11 @@ def runs_before(job: Job) -> bool:
     return job.started or any(pod.role == CHIEF for pod in job.placed)
 
 
+def could_give(one: Party, other: Party | None, queue: str | None) -> bool:
+    """Whether what one gives may help the other (None: anybody), which lacks room, or a rest of this quota."""
+    return queue in one.quotas if queue is not None else other is None or one.shares_nodes(other)
+
+
 def _preferred(node: Node) -> tuple[float, bool, str]:
     """Where a pod fits, the cheaper node is taken; of equally cheap ones not one that may go. Without a price: last."""
     return finite(node.price) or math.inf, node.spot, node.name
@@ -191,10 +211,10 @@ class Shortage:
     """Why the least of a job finds no room."""
 
     role: str  # of the first pod without room
-    needs: Shape  # of all pods that it lacks
-    free: Shape  # on all nodes together
-    best: Shape  # the most on one node, of each resource by itself, beside the pods that found room
-    quota: Shape  # left of its quota
+    needs: Shape  # of all pods that it lacks: those that the limit counts, or that may go where that one may
+    free: Shape  # on all nodes together to which that pod may go
+    best: Shape  # the most on one of them, of each resource by itself, beside the pods that found room
+    limit: Limit | None  # whose rest is too small; None: there is no room
 
 
 class Seating:
@@ -209,34 +229,40 @@ class Seating:
         for at, node in enumerate(nodes):
             self.where.setdefault(node.name, at)
         self.whole = [self.scale.of_node(node) for node in nodes]
-        self.room = Room(self.whole)
-        self.sums = [sum(one[at] for one in self.whole) for at in range(len(self.scale.names))]
+        self._sums: dict[int, list[int]] = {}
+        bounding = Bounding(cluster.quotas, nodes, self.scale)
+        self.parties = [
+            Party(at, job, cluster.time, rules, self.scale, self.where, bounding.of(job)) for at, job in enumerate(jobs)
+        ]
+        self.subsets = bounding.subsets.all
+        self.room = Room(self.whole, self.subsets)
+        self.sums = self.sums_of(ALL)
         price = [1.0 / one if one > 0 and at != PODS else 0.0 for at, one in enumerate(self.sums)]
-        self.quotas: dict[str, list[int]] = {}
-        for quota in cluster.quotas:
-            free = self.scale.of_quota(quota)
-            known = self.quotas.get(quota.name)
-            self.quotas[quota.name] = list(free) if known is None else [min(pair) for pair in zip(free, known)]
-        self.limits = {name: tuple(free) for name, free in self.quotas.items()}
-        self.parties = [Party(at, job, cluster.time, rules, self.scale, self.where) for at, job in enumerate(jobs)]
         for party in self.parties:
             party.bound(cluster.time, rules, price, curves)
         self._log: list[tuple[Party, str, int, bool]] = []
+
+    def sums_of(self, subset: int) -> list[int]:
+        """What these nodes have together, without pods of others."""
+        if subset not in self._sums:
+            nodes = self.subsets[subset]
+            self._sums[subset] = [sum(self.whole[node][at] for node in nodes) for at in range(len(self.scale.names))]
+        return self._sums[subset]
 
     # ------------------------------------------------------------------------------------------------------ one pod
 
     def add(self, party: Party, role: str) -> bool:
         """One pod more; False: no room for it, or no quota."""
         shape, seats, homes = party.shapes[role], party.seats[role], party.homes[role]
-        quota = self.quotas.get(party.quota)
-        if quota is not None and any(need > have for need, have in zip(shape, quota)):
-            return False
+        for limit in party.limits[role]:
+            if limit.lacks(shape):
+                return False
         if len(seats) < len(homes):
             node = homes[len(seats)]
             if node != ELSEWHERE and not self.room.fits(node, shape):
                 return False
         else:
-            node = self.room.first(shape)
+            node = self.room.first(shape, party.subsets[role])
             if node < 0:
                 return False
         self._sit(party, role, node)
@@ -262,9 +288,8 @@ class Seating:
         shape = party.shapes[role]
         if node != ELSEWHERE:
             (self.room.take if count > 0 else self.room.give)(node, shape)
-        if (quota := self.quotas.get(party.quota)) is not None:
-            for at, value in enumerate(shape):
-                quota[at] -= count * value
+        for limit in party.limits[role]:
+            limit.take(shape, count)
 
     # ----------------------------------------------------------------------------------------------------- taking back
 
@@ -300,39 +325,66 @@ class Seating:
             while seats:
                 self.drop(party, role)
 
-    def takes_quota(self, party: Party, role: str) -> bool:
-        """Whether it is the quota that lacks for one more."""
-        quota = self.quotas.get(party.quota)
-        return quota is not None and any(need > have for need, have in zip(party.shapes[role], quota))
+    def lacking(self, party: Party, role: str) -> str | None:
+        """The quota that lacks for one more; None: none does."""
+        shape = party.shapes[role]
+        return next((limit.name for limit in party.limits[role] if limit.lacks(shape)), None)
 
     def shortage(self, party: Party) -> Shortage | None:
         """Of what it lacks for its least; None: of nothing."""
-        mark = self.mark()
-        counts = Counter(party.missing(party.least))
-        needs = together(((party.shapes[role], count) for role, count in counts.items()), len(self.scale.names))
-        free = together((([max(0, value) for value in one], 1) for one in self.room.free), len(needs))
-        quota = self.quotas.get(party.quota)
-        left = tuple(quota) if quota is not None else (UNLIMITED,) * len(needs)
+        mark, counts = self.mark(), Counter(party.missing(party.least))
+        over = self._over(party, counts, whole=False)
+        subsets = set(map(party.subsets.__getitem__, counts))
+        together_free = {one: self._together(self.room.free[node] for node in self.subsets[one]) for one in subsets}
         found = None
         for role in party.missing(party.least):
             if not self.add(party, role):
-                best = tuple(max((one[at] for one in self.room.free), default=0) for at in range(len(needs)))
-                found = Shortage(role, tuple(needs), tuple(free), best, left)
+                free, nodes = together_free[party.subsets[role]], self.subsets[party.subsets[role]]
+                best = tuple(
+                    max((self.room.free[node][at] for node in nodes), default=0) for at in range(len(self.scale.names))
+                )
+                limit, needs = over or (None, self._needs(party, counts, role))
+                found = Shortage(role, needs, free, best, limit)
                 break
         self.undo(mark)
         return found
 
+    def _together(self, free: Iterable[Sequence[int]]) -> Shape:
+        return tuple(together((([max(0, value) for value in one], 1) for one in free), len(self.scale.names)))
+
+    def _needs(self, party: Party, counts: Mapping[str, int], like: str) -> Shape:
+        """Of the pods that may go where this one may."""
+        found = (
+            (party.shapes[role], count) for role, count in counts.items() if party.subsets[role] == party.subsets[like]
+        )
+        return tuple(together(found, len(self.scale.names)))
+
+    def _over(self, party: Party, counts: Mapping[str, int], *, whole: bool) -> tuple[Limit, Shape] | None:
+        """The first quota that so many pods exceed, and what they request of it.
+
+        Args:
+            whole: as if nobody else had anything of it.
+        """
+        for limit in dict.fromkeys(limit for role in counts for limit in party.limits[role]):
+            counted = ((party.shapes[role], count) for role, count in counts.items() if limit in party.limits[role])
+            needs = tuple(together(counted, len(self.scale.names)))
+            if any(0 < need > have for need, have in zip(needs, limit.whole if whole else limit.left)):
+                return limit, needs
+        return None
+
+    def too_small(self, party: Party) -> tuple[Limit, Shape] | None:
+        """The first quota that has not its least, and what that requests of it."""
+        return self._over(party, dict(party.needs()), whole=True)
+
     def never(self, party: Party) -> str | None:
         """The role of its least that would find no room if nobody else were there; None: all would."""
-        empty = Room(self.whole)
-        limit = list(self.limits.get(party.quota, (UNLIMITED,) * len(self.scale.names)))
-        counts = ((CHIEF, 1), (OTHER, party.pods[OTHER]), (PS, party.least[0]), (WORKER, party.least[1]))
-        for shape, role, count in sorted(((party.shapes[role], role, count) for role, count in counts), reverse=True):
+        if (small := self.too_small(party)) is not None:
+            return next(role for role, count in party.needs() if count and small[0] in party.limits[role])
+        empty, shapes = Room(self.whole, self.subsets), party.shapes
+        for shape, role, count in sorted(((shapes[role], role, count) for role, count in party.needs()), reverse=True):
             for _ in range(count):
-                node = empty.first(shape)
-                if node < 0 or any(need > have for need, have in zip(shape, limit)):
+                node = empty.first(shape, party.subsets[role])
+                if node < 0:
                     return role
                 empty.take(node, shape)
-                for at, value in enumerate(shape):
-                    limit[at] -= value
         return None

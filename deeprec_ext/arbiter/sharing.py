@@ -7,13 +7,14 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Optional
 
 from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.curve import Size, Step
 from deeprec_ext.arbiter.giving import Givers
 from deeprec_ext.arbiter.room import finite
 from deeprec_ext.arbiter.rules import Rules
-from deeprec_ext.arbiter.seating import PS, WORKER, Party, Seating
+from deeprec_ext.arbiter.seating import PS, WORKER, Party, Seating, could_give
 
 TRIES = 4
 """Of sharing, each without those to whom the one before was not worth its cost."""
@@ -22,6 +23,8 @@ NEAR = 20.0
 
 Gain = tuple[int, float, float, int, int, Step, Party]
 """(how far from the largest, how well off, arrived, index, running number, the step, whose)."""
+Claimed = tuple[Optional[str], Optional[frozenset[str]]]
+"""(the quota, or None: room on nodes of these groups)."""
 Loss = tuple[float, float, float, int, int, Size, Step, Party]
 """(rate, how well off, …, running number, the size that it is a step down from, the step, whose); the smallest goes first."""
 
@@ -92,7 +95,7 @@ class Sharing:
 
     def _has_room(self, party: Party) -> bool:
         """For one pod more, be it a worker or a PS; else there is none for any step."""
-        return any(self.seating.room.first(party.shapes[role]) >= 0 for role in (WORKER, PS))
+        return any(self.seating.room.first(party.shapes[role], party.subsets[role]) >= 0 for role in (WORKER, PS))
 
     def try_out(self, running: Sequence[Party]) -> None:
         """What nobody gains by is for who wants it: a model of few sizes sees no gain in others until they are tried, and
@@ -117,7 +120,7 @@ class Sharing:
         self.share(last, (), last=True)
 
     def _climb(self, may: Sequence[Party], below: Sequence[Party]) -> None:
-        givers: dict[str | None, Givers] = {}
+        givers: dict[Claimed, Givers] = {}
         for one in may:
             one.blocked = []
         heap = [entry for one in may if (entry := self._entry(one)) is not None]
@@ -141,7 +144,7 @@ class Sharing:
         """How well off it is: its share of the throughput that it could have, by its weight."""
         return (party.curve.value(party.size) - party.curve.value(party.top)) - math.log(party.weight)
 
-    def _grow(self, party: Party, step: Step, below: Sequence[Party], givers: dict[str | None, Givers]) -> bool:
+    def _grow(self, party: Party, step: Step, below: Sequence[Party], givers: dict[Claimed, Givers]) -> bool:
         size = party.size[0] + step.ps, party.size[1] + step.workers
         roles = party.missing(size)
         if self.seating.add_all(party, roles) is None:
@@ -149,11 +152,12 @@ class Sharing:
         if not below:
             return False
         mark = self.seating.mark()
-        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
-        if queue not in givers:
-            may = [one for one in below if queue is None or one.quota == queue]
-            givers[queue] = Givers(may, lambda one: one.least, self.seating)
-        while givers[queue].give() is not None:
+        queue = self.seating.lacking(party, roles[0])
+        key = queue, None if queue is not None else party.groups
+        if key not in givers:
+            may = [one for one in below if could_give(one, party, queue)]
+            givers[key] = Givers(may, lambda one: one.least, self.seating)
+        while givers[key].give() is not None:
             if self.seating.add_all(party, roles) is None:
                 gone = self.seating.dropped(mark)
                 for one, role in gone:
@@ -162,7 +166,7 @@ class Sharing:
         else:
             gone = self.seating.dropped(mark)
             self.seating.undo(mark)
-        givers[queue].back({one.index: one for one, _ in gone}.values())
+        givers[key].back({one.index: one for one, _ in gone}.values())
         return party.size == size
 
     # ------------------------------------------------------------------------------------------------ gain and cost
@@ -251,7 +255,7 @@ class Sharing:
         roles = party.missing((party.size[0] + step.ps, party.size[1] + step.workers))
         mark = self.seating.mark()
         limit = party.weight * step.gain * (1 - self.rules.gain_least)
-        queue = party.quota if self.seating.takes_quota(party, roles[0]) else None
+        queue = self.seating.lacking(party, roles[0])
         loss, aside, givers = 0.0, [], {}
         losers: set[int] = set()
         while downs and downs[0][0] < party.weight * step.rate:
@@ -261,7 +265,7 @@ class Sharing:
                 if one.index not in gained and (fresh := self._loss(one)) is not None and fresh[5] != size:
                     heapq.heappush(downs, fresh)
                 continue
-            if one is party or (queue is not None and one.quota != queue):
+            if one is party or not could_give(one, party, queue):
                 aside.append(entry)
                 continue
             loss += one.weight * down.gain

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deeprec_ext.arbiter.curve import Curve, believed, size_of
-from deeprec_ext.arbiter.observed import Allowance, Cluster, Count, Decision, Job
+from deeprec_ext.arbiter.observed import Allowance, Cluster, Count, Decision, Job, Quota
 from deeprec_ext.arbiter.presently import placed, reasons, wanted_size
 from deeprec_ext.arbiter.room import finite
 from deeprec_ext.printable import printable, shortened
@@ -89,11 +89,14 @@ def summary(cluster: Cluster, decision: Decision) -> list[str]:
             f"{sum(finite(one.resources.cpu, most=1e9) for one in cluster.waiting):.1f} cores, the most important is "
             f"{printable(highest.name)[:NAME_SHOWN]} of priority {highest.priority}"
         )
-    lines += [
-        f"quota {printable(one.name)[:NAME_SHOWN]}: {finite(one.free.cpu, most=1e9):.1f} cores"
-        for one in cluster.quotas if "cpu" in one.limits
-    ]  # fmt: skip
-    return lines
+    return lines + [_quota(one) for one in cluster.quotas if "cpu" in one.limits or one.closed]
+
+
+def _quota(one: Quota) -> str:
+    """`ClusterQueue team-a: 12.0 cores; starts nobody, it is on hold`."""
+    cores = f": {finite(one.free.cpu, most=1e9):.1f} cores" if "cpu" in one.limits else ""
+    closed = f"; starts nobody, {printable(one.closed)[:NAME_SHOWN]}" if one.closed else ""
+    return f"{printable(one.said or f'quota {one.name}')[: 2 * NAME_SHOWN]}{cores}{closed}"
 
 
 def table(cluster: Cluster, decision: Decision, most: int = 0, width: int = 0) -> str:

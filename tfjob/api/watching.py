@@ -10,7 +10,7 @@ from typing import Any
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.retries import Sleep, pauses
-from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError
+from tfjob.api.client import Api, ApiError, ExpiredError, ForbiddenError, NotFoundError
 from tfjob.model.kinds import Manifest, Resource
 
 log = logging.getLogger(__name__)
@@ -29,13 +29,14 @@ AT_ONCE_SECONDS = 1.0
 async def changes(
     api: Api, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "",
     sleep: Sleep = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
-    rights: Rights | None = None, shrink: Callable[[Manifest], Any] | None = None,
+    rights: Rights | None = None, shrink: Callable[[Manifest], Any] | None = None, gone_ends: bool = False,
 ) -> AsyncIterator[tuple[str, list[Any] | Manifest]]:  # fmt: skip
     """("LISTED", all objects) first, and again where changes may have been missed; ("ADDED" | "MODIFIED" | "DELETED", object).
 
     Args:
         shrink: what is listed of each object; those of the watch come whole.
         rights: told which are missing, which are waited for, and which are there; without it ForbiddenError is raised.
+        gone_ends: raises NotFoundError where there is no such kind (any more); else it waits for it.
 
     Everything else is tried again.
     """
@@ -59,6 +60,8 @@ async def changes(
         except ExpiredError:
             version = ""
         except (UnreachableError, ApiError) as error:
+            if gone_ends and isinstance(error, NotFoundError):
+                raise
             if not isinstance(error, ForbiddenError):
                 log.warning("%s cannot be watched: %s; trying again", resource.plural, error)
             elif rights is None:

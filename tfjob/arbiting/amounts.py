@@ -32,6 +32,10 @@ def counts(name: str) -> bool:
     return name in ("cpu", "memory") or "/" in name or name.startswith("hugepages-")
 
 
+def number(quantity: Any) -> float:
+    return _number(str(quantity))
+
+
 def numbers(quantities: Any) -> Numbers:
     """Of a dictionary of quantities, as anybody may have written it."""
     if not isinstance(quantities, dict):
@@ -109,6 +113,15 @@ def without(one: Resources, other: Resources) -> Resources:
 
 def times(one: Resources, count: int) -> Resources:
     return resources({name: value * count for name, value in as_numbers(one).items()})
+
+
+def least_each(many: Iterable[Mapping[str, float]]) -> Numbers:
+    """Of several limits the tightest, resource by resource."""
+    found: Numbers = {}
+    for one in many:
+        for name, value in one.items():
+            found[name] = min(found.get(name, math.inf), value)
+    return found
 
 
 def lacking(wanted: Resources, room: Resources) -> list[str]:

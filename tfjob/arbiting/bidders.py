@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deeprec_ext.arbiter.observed import Allowance, Bid, Count, Job, Placed, Pods, Resources
+from deeprec_ext.arbiter.observed import Allowance, Bid, Bounds, Count, Job, Placed, Pods, Resources
 from tfjob.arbiting.amounts import NOTHING, added, requested
+from tfjob.arbiting.scopes import Traits, traits_of
 from tfjob.arbiting.seen import AIMASTER, ClassSeen, Key, PodSeen, Reach, reach_of, seconds
 from tfjob.model import names
 from tfjob.model.annotations import Elastic, parse, sizes
@@ -20,7 +21,12 @@ from tfjob.pods import spot
 CHIEF, PS, WORKER, OTHER = "chief", "ps", "worker", "other"
 """Roles as `Placed` has them."""
 
+ROLES = (CHIEF, PS, WORKER, OTHER)
+
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+VOLCANO_ANNOTATION = "scheduling.volcano.sh/queue-name"
+VOLCANO, VOLCANO_DEFAULT = "volcano", "default"
+"""Its scheduler, and its queue of those that name none."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Bidder:
     options: Elastic
     written: Count
     requests: Mapping[str, Resources]  # by role, of the templates
-    reach: Reach
+    reaches: Mapping[str, Reach]  # by role
+    traits: Mapping[str, Traits]  # by role
     classes: tuple[str, ...]  # that its templates name, the chief's first; where none does, its gang's
     queue: str  # that it names itself, or Kueue's or Volcano's
     strict: bool
@@ -42,6 +49,9 @@ class Bidder:
     bid: Bid | None
     allowance: Allowance | None
     unread: tuple[str, ...]  # annotations of ours that cannot be read, and why
+    kueue: str  # its LocalQueue; empty: none
+    kueue_by_pods: bool  # Kueue admits its pods, not the job
+    volcano: str  # its queue there; empty: none of Volcano's
 
     @property
     def name(self) -> str:
@@ -67,12 +77,14 @@ def bidder_of(manifest: Manifest, aimaster: Resources = NOTHING) -> Bidder | Non
     bid, bad_bid = bid_of(job.annotations)
     allowance, bad_allowance = allowance_of(job.annotations, "/".join(key))
     unread = {names.WORTH_ANNOTATION: bad_bid, names.ALLOWANCE_ANNOTATION: bad_allowance}
-    chief = job.specs[job.chief or names.WORKER]
+    specs, (local_queue, by_pods) = _specs(job), _kueue(job)
+    reaches = {role: _reach(spec, options) for role, spec in specs.items()}
+    traits = {role: traits_of(spec) for role, spec in specs.items()}
     return Bidder(
-        key, job, options, written, _requests(job, aimaster), _reach(chief.template["spec"], options), _classes(job),
+        key, job, options, written, _requests(job, aimaster), reaches, traits, _classes(job),
         _queue(job, options), ("supervise", "strict") in options.settings,
         _arrived(manifest, job, allowance), _deadline(manifest, job, options), _has_run(job), bid, allowance,
-        tuple(f"{name}: {why}" for name, why in unread.items() if why),
+        tuple(f"{name}: {why}" for name, why in unread.items() if why), local_queue, by_pods, _volcano(job),
     )  # fmt: skip
 
 
@@ -119,8 +131,47 @@ def _of_policy(job: TFJob) -> tuple[str, ...]:
     return tuple(filter(None, [job.run_policy.scheduling.priority_class]))
 
 
+def _specs(job: TFJob) -> dict[str, Manifest]:
+    """By role, that of its pods; of a role that it does not have, its chief's. The AIMaster's own pod goes anywhere."""
+    chief = job.specs[job.chief or names.WORKER].template["spec"]
+    types = {PS: names.PS, WORKER: names.WORKER}
+    found = {role: job.specs[type_].template["spec"] if type_ in job.specs else chief for role, type_ in types.items()}
+    evaluator = job.specs.get(names.EVALUATOR)
+    other = evaluator.template["spec"] if evaluator else _aimaster(chief)
+    return {CHIEF: chief, **found, OTHER: other}
+
+
+def _aimaster(chief: Manifest) -> Manifest:
+    requests = {"resources": {"requests": {"cpu": "1"}}}  # some
+    return {"priorityClassName": chief.get("priorityClassName"), "containers": [requests]}
+
+
+def _kueue(job: TFJob) -> tuple[str, bool]:
+    """(LocalQueue, whether only its pods name it)."""
+    if KUEUE_LABEL in job.labels:
+        return str(job.labels[KUEUE_LABEL] or ""), False
+    return _on_chief(job, "labels", KUEUE_LABEL), True
+
+
+def _volcano(job: TFJob) -> str:
+    """As it is written: where the operator itself makes PodGroups, the group knows better."""
+    if job.specs[job.chief or names.WORKER].template["spec"].get("schedulerName") != VOLCANO:
+        return ""
+    return volcano_queue(job)
+
+
+def volcano_queue(job: TFJob) -> str:
+    """That its pods are in, if Volcano schedules them."""
+    return job.run_policy.scheduling.queue or _on_chief(job, "annotations", VOLCANO_ANNOTATION) or VOLCANO_DEFAULT
+
+
+def _on_chief(job: TFJob, kind: str, name: str) -> str:
+    metadata = job.specs[job.chief or names.WORKER].template.get("metadata") or {}
+    return str((metadata.get(kind) or {}).get(name) or "")
+
+
 def _queue(job: TFJob, options: Elastic) -> str:
-    return options.queue or str(job.labels.get(KUEUE_LABEL) or "") or job.run_policy.scheduling.queue
+    return options.queue or _kueue(job)[0] or job.run_policy.scheduling.queue
 
 
 def _arrived(manifest: Manifest, job: TFJob, allowance: Allowance | None) -> float:
@@ -152,7 +203,11 @@ class Classes:
         """`known`: False where nobody may read them: then nothing is missing."""
         every = list(classes)
         self._values = {one.name: one.value for one in every}
-        self._default = max((one.value for one in every if one.default), default=0)
+        defaults = [one for one in every if one.default]
+        self._default = max((one.value for one in defaults), default=0)
+        self.default = max(defaults, key=lambda one: one.value).name if defaults else ""
+        """That pods have which name none."""
+
         self._known = known
 
     def priority(self, bidder: Bidder, pods: Iterable[PodSeen]) -> int:
@@ -204,7 +259,9 @@ def sizes_of_pods(bidder: Bidder, found: Iterable[View]) -> Pods:
     return Pods(sizes[CHIEF], sizes[PS], sizes[WORKER], sizes[OTHER])
 
 
-def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str, now: float) -> Job:
+def job_of(
+    bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str, now: float, bounds: Bounds | None = None
+) -> Job:
     """The `Job` that is decided about. `queue`: whose quota counts for it."""
     found = views(bidder, pods)
     options = bidder.options
@@ -215,6 +272,7 @@ def job_of(bidder: Bidder, pods: Iterable[PodSeen], classes: Classes, queue: str
         placed=tuple(Placed(view.role, view.pod.node) for view in found if view.pod.node),
         queue=queue, arrived=bidder.arrived, started=bidder.started, strict=bidder.strict, written=bidder.written,
         allowance=bidder.allowance, bid=bidder.bid, silent_seconds=_silence(bidder, found, now), deadline=bidder.deadline,
+        bounds=bounds,
     )  # fmt: skip
 
 

@@ -6,15 +6,19 @@ Where only one namespace may be seen, there are no nodes: then its quota is all 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deeprec_ext.arbiter.observed import Cluster, Job, Node, Placed, Quota, Resources, Waiting
-from tfjob.arbiting.amounts import added, as_numbers, resources, without
-from tfjob.arbiting.bidders import Bidder, Classes, job_of
-from tfjob.arbiting.reach import admits
+from deeprec_ext.arbiter.observed import Bound, Bounds, Cluster, Job, Node, Placed, Quota, Waiting
+from tfjob.arbiting import limiting
+from tfjob.arbiting.amounts import added, as_numbers, without
+from tfjob.arbiting.bidders import CHIEF, OTHER, PS, WORKER, Bidder, Classes, job_of
+from tfjob.arbiting.foreign import roles
+from tfjob.arbiting.kueue import KueueSeen
+from tfjob.arbiting.reach import Kinds, admits
 from tfjob.arbiting.seen import PRICE_LABEL, Key, NodeSeen, PodSeen, QuotaSeen, Reach, is_spot, price
 from tfjob.arbiting.tally import Pods
+from tfjob.arbiting.volcano import VolcanoQueueSeen
 
 WAITING_MAX = 1000
 """Pods that wait, of the highest priority: giving way to the first of them is enough for a while."""
@@ -41,22 +45,54 @@ class Seen:
     quotas: Sequence[QuotaSeen]
     classes: Classes
     labels: Labels = field(default_factory=Labels)
+    kueue: KueueSeen = field(default_factory=KueueSeen)
+    volcano: Sequence[VolcanoQueueSeen] = ()
 
 
 def observe(seen: Seen, now: float) -> Cluster:
     """`now`: seconds since the epoch. Jobs, nodes and quotas are in the order of their names."""
     bidders = sorted(seen.bidders, key=lambda one: one.key)
-    quotas = quotas_of(seen, bidders)
+    foreign: dict[str, list[PodSeen]] = {}
+    for pod in strangers(seen, bidders):
+        foreign.setdefault(pod.namespace, []).append(pod)
+    quotas = limiting.of_namespaces(seen.quotas, bidders, seen.pods, foreign)
     limited = {one.name for one in quotas}
+    known = [one.allocatable for one in seen.nodes or () if not one.closed] if seen.volcano else []
+    total = None if seen.nodes is None else as_numbers(added(known))
+    counted = [
+        *limiting.scoped(seen.quotas, bidders, seen.pods, foreign, seen.classes),
+        *limiting.queues(seen.kueue, seen.volcano, bidders, seen.pods, total),
+    ]  # fmt: skip
+    pods_of = {one.reaches[role] for one in bidders for role in roles(one)}
+    kinds = Kinds(seen.nodes or (), pods_of, {one.reaches[OTHER] for one in bidders})
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in counted:
+        for of_job in each.pods:
+            names.setdefault(of_job, []).append(each.quota.name)
     jobs = []
     for one in bidders:
         queue = one.key[0] if one.key[0] in limited else one.queue
-        jobs.append(job_of(one, seen.pods.of_jobs.get(one.key, {}).values(), seen.classes, queue, now))
+        pods = seen.pods.of_jobs.get(one.key, {}).values()
+        jobs.append(job_of(one, pods, seen.classes, queue, now, _bounds(one, kinds, names)))
     if seen.nodes is None:
         nodes, jobs = _by_quota(quotas, jobs)
     else:
-        nodes = nodes_of(seen, bidders)
-    return Cluster(now, tuple(nodes), waiting_of(seen, bidders, nodes), tuple(quotas), tuple(jobs))
+        nodes = nodes_of(seen, bidders, kinds)
+    every = (*quotas, *(one.quota for one in counted))
+    return Cluster(now, tuple(nodes), waiting_of(seen, bidders, nodes), every, tuple(jobs))
+
+
+def _bounds(bidder: Bidder, kinds: Kinds, names: Mapping[tuple[str, str], Sequence[str]]) -> Bounds | None:
+    """None: of none of its roles there is anything to be said."""
+    chief = kinds.groups(bidder.reaches[CHIEF])
+    found = []
+    for role in (CHIEF, PS, WORKER, OTHER):
+        groups = kinds.groups(bidder.reaches[role])
+        if role == OTHER and groups == ():  # what goes beside the nodes that we look at is counted where the chief is
+            groups = chief
+        found.append(Bound(groups, tuple(names.get((bidder.name, role), ()))))
+    bounds = Bounds(*found)
+    return None if bounds == Bounds() else bounds
 
 
 def strangers(seen: Seen, bidders: Iterable[Bidder]) -> Iterable[PodSeen]:
@@ -71,53 +107,26 @@ def strangers(seen: Seen, bidders: Iterable[Bidder]) -> Iterable[PodSeen]:
 # ---------------------------------------------------------------------------------------------------- room
 
 
-def nodes_of(seen: Seen, bidders: Sequence[Bidder]) -> list[Node]:
+def nodes_of(seen: Seen, bidders: Sequence[Bidder], kinds: Kinds) -> list[Node]:
     """What pods of others leave of each. Those to which no pod of ours may go are left out: what ours have there, they have
     elsewhere, where it takes nothing of the room that there is."""
     foreign: dict[str, list[PodSeen]] = {}
     for pod in strangers(seen, bidders):
         foreign.setdefault(pod.node, []).append(pod)
-    reaches = {one.reach for one in bidders}
     found = []
     for node in sorted(seen.nodes or ()):
         use, others = seen.pods.on(node.name), foreign.get(node.name, ())
         pods = node.pods - use.pods - len(others)
-        if any(admits(reach, node) for reach in reaches) and (pods > 0 or not node.pods):
+        if node.name in kinds.of and (pods > 0 or not node.pods):
             free = without(node.allocatable, added([use.resources, *(pod.resources for pod in others)]))
             cost, spot = price(node, seen.labels.price), is_spot(node, seen.labels.spot)
-            found.append(Node(node.name, free, cost, spot, max(0, pods)))
-    return found
-
-
-def quotas_of(seen: Seen, bidders: Sequence[Bidder]) -> list[Quota]:
-    """One for each namespace with jobs that has any: of several ResourceQuotas the tightest counts, resource by resource."""
-    foreign: dict[str, list[Resources]] = {}
-    for pod in strangers(seen, bidders):
-        foreign.setdefault(pod.namespace, []).append(pod.resources)
-    by_namespace: dict[str, list[QuotaSeen]] = {}
-    for one in seen.quotas:
-        by_namespace.setdefault(one.namespace, []).append(one)
-    found = []
-    for namespace in sorted({one.key[0] for one in bidders} & set(by_namespace)):
-        used = as_numbers(added([seen.pods.within(namespace), *foreign.get(namespace, ())]))
-        hard = hard_limits(by_namespace[namespace])
-        free = {name: max(0.0, value - used.get(name, 0.0)) for name, value in hard.items()}
-        found.append(Quota(namespace, resources(free), tuple(sorted(hard))))
-    return found
-
-
-def hard_limits(quotas: Iterable[QuotaSeen]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one in quotas:
-        hard = as_numbers(one.hard)
-        for name in one.limits:
-            found[name] = min(found.get(name, float("inf")), hard.get(name, 0.0))
+            found.append(Node(node.name, free, cost, spot, max(0, pods), kinds.of[node.name]))
     return found
 
 
 def is_room(quotas: Iterable[QuotaSeen]) -> bool:
     """Whether these, of one namespace, say how much there is for its jobs."""
-    return {"cpu", "memory"} <= set(hard_limits(quotas))
+    return {"cpu", "memory"} <= {name for one in quotas if not one.scopes for name, _ in one.hard}
 
 
 def _by_quota(quotas: Sequence[Quota], jobs: Sequence[Job]) -> tuple[list[Node], list[Job]]:

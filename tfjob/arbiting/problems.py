@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from deeprec_ext.arbiter.observed import Job, Resources
+from deeprec_ext.arbiter.observed import Bounds, Job, Quota, Resources
 from deeprec_ext.units import counted, few, sized
 from tfjob.arbiting.amounts import added, as_numbers, lacking, resources, shown, times
-from tfjob.arbiting.bidders import CHIEF, Bidder, Classes
-from tfjob.arbiting.observing import Seen, hard_limits, key_of
+from tfjob.arbiting.bidders import CHIEF, OTHER, PS, WORKER, Bidder, Classes
+from tfjob.arbiting.observing import Seen
 from tfjob.arbiting.reach import admits
 from tfjob.arbiting.seen import Reach
 from tfjob.model.events import Event
 
 NO_CLASS, NEVER_FITS, UNREAD, NO_RIGHTS = "NoPriorityClass", "NeverFits", "NotReadable", "ArbiterConfined"
 """Reasons of the Events."""
+
+Pod = tuple[str, str, Resources, int]
+"""(role, how people call it, what it requests, how many)."""
 
 
 class Room(NamedTuple):
@@ -40,8 +43,15 @@ class Capacities:
         return self._known[reach]
 
 
-def problems(bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities) -> tuple[Event, ...]:
-    """What its user has to know of a job. `job`: None where nothing is decided for it, because nobody knows of its room."""
+def problems(
+    bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities, quotas: Iterable[Quota] = ()
+) -> tuple[Event, ...]:
+    """What its user has to know of a job.
+
+    Args:
+        job: None where nothing is decided for it, because nobody knows of its room.
+        quotas: all that there are.
+    """
     found = list(_missing_classes(bidder, seen.classes))
     found += [Event("Warning", UNREAD, f"annotation {one}; it counts as if it were not there") for one in bidder.unread]
     if job is None:
@@ -59,7 +69,8 @@ def problems(bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities
         found.append(Event("Normal", NO_RIGHTS, text))
     if any(one.role == CHIEF for one in job.placed):  # it has fitted
         return tuple(found)
-    why = never_fits(job, seen, capacities.of(bidder.reach))
+    rooms = None if seen.nodes is None else {role: capacities.of(reach) for role, reach in bidder.reaches.items()}
+    why = never_fits(job, rooms, quotas)
     return (*found, Event("Warning", NEVER_FITS, why)) if why else tuple(found)
 
 
@@ -74,27 +85,33 @@ def _missing_classes(bidder: Bidder, classes: Classes) -> Iterable[Event]:
         yield Event("Warning", NO_CLASS, text)
 
 
-def never_fits(job: Job, seen: Seen, room: Room) -> str:
-    """Why its least size would not fit even if nobody else were there; empty: it would, as far as sums say."""
-    least = least_of(job)
+def never_fits(job: Job, rooms: Mapping[str, Room] | None, quotas: Iterable[Quota]) -> str:
+    """Why its least size would not fit even if nobody else were there; empty: it would, as far as sums say.
+
+    Args:
+        rooms: to which its pods may go, by role; None: nobody knows.
+    """
     words = f"the least of {job.name} is a chief, {sized(job.least.ps, job.least.workers)}"
-    if seen.nodes is not None:
-        for what, pod in (("chief", job.pods.chief), ("PS", job.pods.ps), ("worker", job.pods.worker)):
-            wanted = {"PS": job.least.ps, "worker": job.least.workers}.get(what, 1)
-            if why := _no_node(what, pod, room) if wanted else "":
+    pods = _least(job)
+    if rooms is not None:
+        for role, what, pod, count in pods:
+            if why := _no_node(what, pod, rooms[role]) if count and role != OTHER else "":
                 return why
-        if over := lacking(least, room.together):
-            return (
-                f"{words}: {shown(least, over)}; all {counted(room.nodes, 'node')} to which its pods may go have "
-                f"{shown(room.together, over)} together: lower min-ps, min-workers or what the pods request, or add nodes"
-            )
-    namespace = key_of(job.name)[0]
-    hard = hard_limits(one for one in seen.quotas if one.namespace == namespace)
-    request = as_numbers(least)
-    over = [name for name, most in hard.items() if request.get(name, 0.0) > most]
-    if over:
-        have = shown(resources(hard), over)
-        return f"{words}: {shown(least, over)}; the ResourceQuota of namespace {namespace} has {have}: raise it, or want less"
+        for room in {id(rooms[role]): rooms[role] for role, *_ in pods if role != OTHER}.values():
+            there = added(times(pod, count) for role, _, pod, count in pods if rooms[role] is room)
+            if over := lacking(there, room.together):
+                of_these = (
+                    "" if all(rooms[role] is room for role, *_ in pods if role != OTHER) else ", some of its pods"
+                )
+                return (
+                    f"{words}{of_these}: {shown(there, over)}; all {counted(room.nodes, 'node')} to which its pods may go have "
+                    f"{shown(room.together, over)} together: lower min-ps, min-workers or what the pods request, or add nodes"
+                )
+    for quota in quotas:
+        if small := _over(job, pods, quota):
+            wanted, most, names = small
+            what = quota.said or f"ResourceQuota of namespace {quota.name}"
+            return f"{words}: {shown(wanted, names)}; the {what} has {shown(most, names)}: raise it, or want less"
     return ""
 
 
@@ -112,7 +129,23 @@ def _no_node(what: str, pod: Resources, room: Room) -> str:
     )
 
 
-def least_of(job: Job) -> Resources:
+def _over(job: Job, pods: Iterable[Pod], quota: Quota) -> tuple[Resources, Resources, list[str]] | None:
+    """What of its least this quota counts, the most that it allows, and the names of what is too little of that."""
+    bounds = job.bounds or Bounds()
+    of_roles = {CHIEF: bounds.chief, PS: bounds.ps, WORKER: bounds.worker, OTHER: bounds.other}
+    all_of_it = quota.name == job.queue
+    wanted = added(
+        times(pod, count) for role, _, pod, count in pods if all_of_it or quota.name in of_roles[role].quotas
+    )
+    most = added([quota.free, quota.held])
+    over = [name for name in lacking(wanted, most) if name in quota.limits]
+    return (wanted, most, over) if over else None
+
+
+def _least(job: Job) -> list[Pod]:
     """What it takes to begin."""
     pods = job.pods
-    return added([pods.chief, pods.other, times(pods.ps, job.least.ps), times(pods.worker, job.least.workers)])
+    return [
+        (CHIEF, "chief", pods.chief, 1), (OTHER, "", pods.other, 1), (PS, "PS", pods.ps, job.least.ps),
+        (WORKER, "worker", pods.worker, job.least.workers),
+    ]  # fmt: skip

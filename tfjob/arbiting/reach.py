@@ -1,13 +1,16 @@
 """To which nodes pods may go, by their node selector, required node affinity and tolerations.
 
-The arbiter knows one kind of room. So nodes to which no elastic job may go are no room, a job is not told that it never fits by
-nodes where it must not run, and nobody gives way to a pod of others that could not come.
+Nodes to which no elastic job may go are no room, a job is not told that it never fits by nodes where it must not run, and
+nobody gives way to a pod of others that could not come.
+
+Nodes to which the same pods of jobs may go are one group (`Kinds`): there are few of these, however many nodes and jobs there
+are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +31,32 @@ def admits(reach: Reach, node: NodeSeen) -> bool:
         and all(any(_tolerates(one, taint) for one in tolerations) for taint in node.taints)
         and (not terms or any(_matches(term, node) for term in terms))
     )
+
+
+class Kinds:
+    """The nodes, in groups; each named by its number, in the order of the names of their first nodes."""
+
+    def __init__(self, nodes: Iterable[NodeSeen], jobs: Set[Reach], beside: Set[Reach]) -> None:
+        """Args: jobs: what pods of jobs have; beside: what AIMasters have, for whose sake no node is room."""
+        self._places = {reach: at for at, reach in enumerate((*sorted(jobs), *sorted(beside - jobs)))}
+        self._alike: dict[tuple[int, ...], str] = {}  # places of the reaches that admit a group → its name
+        self._known: dict[Reach, tuple[str, ...] | None] = {}
+        self.of: dict[str, str] = {}
+        """By name of the node, of those to which any of these pods may go."""
+
+        for node in sorted(nodes):
+            alike = tuple(at for reach, at in self._places.items() if admits(reach, node))
+            if alike and alike[0] < len(jobs):
+                self.of[node.name] = self._alike.setdefault(alike, str(len(self._alike)))
+        if len(self._alike) == 1:
+            self.of = dict.fromkeys(self.of, "")
+
+    def groups(self, reach: Reach) -> tuple[str, ...] | None:
+        """To which nodes of this reach may go; None: to all."""
+        if reach not in self._known:
+            found = tuple(name for alike, name in self._alike.items() if self._places[reach] in alike)
+            self._known[reach] = None if len(found) == len(self._alike) else found
+        return self._known[reach]
 
 
 @lru_cache(maxsize=256)

@@ -6,12 +6,14 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from deeprec_ext import env
 from deeprec_ext.arbiter.observed import Count, Resources
 from deeprec_ext.options import SPECIFICATION_MAX
-from tfjob.arbiting.amounts import numbers, requested, resources
+from tfjob.arbiting.amounts import Numbers, number, numbers, requested, resources
+from tfjob.arbiting.scopes import Scope, Traits, scopes_of, traits_of
 from tfjob.model import names
 from tfjob.model.kinds import Manifest
 from tfjob.model.times import parse_time
@@ -61,6 +63,7 @@ class PodSeen(NamedTuple):
     ready_since: float  # or not ready since; 0: not known
     reach: Reach | None  # of one that waits for room
     least: Count | None  # of an AIMaster: as it was started, and what it keeps to; None: of another pod, or not known
+    traits: Traits
 
     @property
     def key(self) -> Key:
@@ -83,8 +86,8 @@ class NodeSeen(NamedTuple):
 class QuotaSeen(NamedTuple):
     namespace: str
     name: str
-    hard: Resources
-    limits: tuple[str, ...]
+    hard: tuple[tuple[str, float], ...]  # by resource; "pods" among them
+    scopes: tuple[Scope, ...]  # empty: it counts all pods of its namespace
 
     @property
     def key(self) -> Key:
@@ -124,7 +127,7 @@ def pod_seen(pod: Manifest) -> PodSeen | None:
         _short(labels.get(names.JOB_LABEL)), type_, int(index) if index.isdigit() else 0, _short(node),
         _whole(spec.get("priority")), requested(spec), waits_since,
         ready.get("status") == "True", seconds(ready.get("lastTransitionTime")), reach_of(spec) if waits_since else None,
-        _least(spec) if type_ == AIMASTER else None,
+        _least(spec) if type_ == AIMASTER else None, _same(traits_of(spec)),
     )  # fmt: skip
 
 
@@ -164,6 +167,12 @@ def _short(text: Any) -> str:
     return sys.intern(str(text or ""))
 
 
+@lru_cache(maxsize=1024)
+def _same(traits: Traits) -> Traits:
+    """One object for all pods that have the same."""
+    return traits
+
+
 def _waits_since(scheduled: Any) -> float:
     found = _dict(scheduled)
     if (found.get("status"), found.get("reason")) != ("False", "Unschedulable"):
@@ -194,19 +203,22 @@ def node_seen(node: Manifest) -> NodeSeen:
 
 
 def quota_seen(quota: Manifest) -> QuotaSeen | None:
-    """None: it is not of pods like ours. A quota that is for some pods only (scopes) is left out of account."""
+    """None: it limits nothing that we look at."""
     spec = _dict(quota.get("spec"))
-    if spec.get("scopes") or spec.get("scopeSelector"):
-        return None
-    hard = {str(name).removeprefix("requests.") if str(name).startswith("requests.") else str(name): value
-            for name, value in _dict(spec.get("hard")).items()}  # fmt: skip
+    hard = {str(name).removeprefix("requests."): value for name, value in _dict(spec.get("hard")).items()}
     found = {name: value for name, value in numbers(hard).items() if not name.startswith("count/")}
+    found.update(_pods(hard))
     if not found:
         return None
     metadata = quota["metadata"]
     return QuotaSeen(
-        str(metadata.get("namespace") or ""), str(metadata["name"]), resources(found), tuple(sorted(found))
+        str(metadata.get("namespace") or ""), str(metadata["name"]), tuple(sorted(found.items())), scopes_of(spec)
     )
+
+
+def _pods(hard: dict[str, Any]) -> Numbers:
+    found = [number(hard[name]) for name in ("pods", "count/pods") if name in hard]
+    return {"pods": min(found)} if found else {}
 
 
 def class_seen(found: Manifest) -> ClassSeen:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from deeprec_ext.arbiter.observed import Resources
 from tfjob.arbiting.amounts import added
+from tfjob.arbiting.scopes import Scope, Traits, matches
 from tfjob.arbiting.seen import Key, PodSeen
 
 
@@ -27,7 +28,7 @@ class Pods:
         self._on: dict[str, dict[Key, PodSeen]] = {}  # by node; of no job
         self._in: dict[str, dict[Key, PodSeen]] = {}  # by namespace; of no job
         self._used_on: dict[str, Use] = {}
-        self._used_in: dict[str, Resources] = {}
+        self._used_in: dict[str, dict[Traits, Use]] = {}
         self.of_jobs: dict[Key, dict[str, PodSeen]] = {}
         """By namespace and name of the job, then by name of the pod."""
 
@@ -88,14 +89,17 @@ class Pods:
             self._used_on[node] = Use(added(pod.resources for pod in found), len(found))
         return self._used_on[node]
 
-    def within(self, namespace: str) -> Resources:
-        """What pods of no job have requested in a namespace, with a node or without."""
+    def within(self, namespace: str, scopes: tuple[Scope, ...] = ()) -> Use:
+        """What pods of no job that these scopes match have requested in a namespace, with a node or without."""
         if namespace not in self._used_in:
-            found = self._in.get(namespace, {}).values()
-            if not found:
-                return Resources()
-            self._used_in[namespace] = added(pod.resources for pod in found)
-        return self._used_in[namespace]
+            alike: dict[Traits, list[Resources]] = {}
+            for pod in self._in.get(namespace, {}).values():
+                alike.setdefault(pod.traits, []).append(pod.resources)
+            if not alike:
+                return Use(Resources(), 0)
+            self._used_in[namespace] = {traits: Use(added(found), len(found)) for traits, found in alike.items()}
+        uses = [use for traits, use in self._used_in[namespace].items() if matches(scopes, traits)]
+        return Use(added(use.resources for use in uses), sum(use.pods for use in uses))
 
 
 def _removed(groups: dict, group: object, key: object) -> None:  # type: ignore[type-arg]

@@ -43,6 +43,9 @@ ROLES = Resource("roles", group="rbac.authorization.k8s.io")
 ROLE_BINDINGS = Resource("rolebindings", group="rbac.authorization.k8s.io")
 RESOURCE_QUOTAS = Resource("resourcequotas")
 PRIORITY_CLASSES = Resource("priorityclasses", group="scheduling.k8s.io")
+KUEUE, VOLCANO = "kueue.x-k8s.io", "scheduling.volcano.sh"
+"""Groups of schedulers' queues, which a cluster may have or not."""
+
 LEASES = Resource("leases", group="coordination.k8s.io")
 TFJOBS = Resource("tfjobs", group="kubeflow.org")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tfjob.api.client import ForbiddenError
 from tfjob.api.watching import Rights
-from tfjob.model.kinds import LEASES, NODES, PRIORITY_CLASSES, RESOURCE_QUOTAS, Resource
+from tfjob.model.kinds import KUEUE, LEASES, NODES, PRIORITY_CLASSES, RESOURCE_QUOTAS, VOLCANO, Resource
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,12 @@ class Right(NamedTuple):
         group, plural, confined = self.resource.group, self.resource.plural, bool(self.namespace)
         if self.resource == LEASES:
             return f"{MANIFESTS}base/role.yaml"
-        if self.resource in (NODES, RESOURCE_QUOTAS) or (self.resource == PRIORITY_CLASSES and self.verb != "get"):
+        of_queues = group == KUEUE or (group == VOLCANO and plural == "queues")
+        if (
+            of_queues
+            or self.resource in (NODES, RESOURCE_QUOTAS)
+            or (self.resource == PRIORITY_CLASSES and self.verb != "get")
+        ):
             return f"{MANIFESTS}components/" + (
                 "arbiter-one-namespace/role.yaml" if confined else "arbiter/cluster-role.yaml"
             )

@@ -26,7 +26,7 @@ from deeprec_ext.arbiter.wire import WHY_MAX, allowance_text
 from deeprec_ext.errors import DeepRecError, UnreachableError
 from deeprec_ext.units import sized
 from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
-from tfjob.arbiting.bidders import KUEUE_LABEL, Bidder, bidder_of, is_suspended
+from tfjob.arbiting.bidders import KUEUE_LABEL, Bidder, bidder_of, is_suspended, volcano_queue
 from tfjob.arbiting.observing import Labels, key_of, observe
 from tfjob.arbiting.problems import Capacities, problems
 from tfjob.arbiting.seen import AIMASTER, Key
@@ -136,7 +136,7 @@ class Arbiter:
             found[key] = known
         self._bidders = found
         self._rested = {key: at for key, at in self._rested.items() if key in found}
-        every = [self._since_resumed(bidder) for _, bidder in found.values() if bidder is not None]
+        every = [self._grouped(self._since_resumed(one)) for _, one in found.values() if one is not None]
         if self._options.dry_run:
             return [dataclasses.replace(one, allowance=self._told.get(one.name, one.allowance)) for one in every]
         return every
@@ -149,6 +149,15 @@ class Arbiter:
             return bidder
         since = max(allowance.since, self._rested.get(bidder.key, 0.0))
         return dataclasses.replace(bidder, arrived=since, allowance=dataclasses.replace(allowance, since=since))
+
+    def _grouped(self, bidder: Bidder) -> Bidder:
+        """In the queue of Volcano in which its PodGroup is: that may be moved."""
+        scheduler = self._options.scheduler
+        if scheduler != gang.VOLCANO or gang.foreign_scheduler(bidder.job, scheduler):
+            return bidder
+        group = self._controller.pod_group(bidder.key) or {}
+        queue = str((group.get("spec") or {}).get("queue") or volcano_queue(bidder.job))
+        return dataclasses.replace(bidder, volcano=queue)
 
     def cluster(self, now: float) -> Cluster:
         found = observe(self.watch.seen(self.bidders()), now)
@@ -358,7 +367,7 @@ class Arbiter:
         seen, jobs = self.watch.seen(bidders), {job.name: job for job in cluster.jobs}
         capacities = Capacities(seen)
         for one in bidders:
-            for event in problems(one, jobs.get(one.name), seen, capacities):
+            for event in problems(one, jobs.get(one.name), seen, capacities, cluster.quotas):
                 if (manifest := self._controller.jobs.get(one.key)) is not None:
                     await self._controller.recorder.state(manifest, event)
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError, ForbiddenError
-from tfjob.api.watching import changes
 from tfjob.arbiting.bidders import Bidder, Classes
 from tfjob.arbiting.observing import Labels, Seen, is_room
-from tfjob.arbiting.seen import ClassSeen, Key, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
+from tfjob.arbiting.seen import ClassSeen, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
 from tfjob.arbiting.tally import Pods
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Manifest, Resource
-from tfjob.operator.informer import name_of
+from tfjob.operator.arbiter.following import Keyed, Shelf, Store, follow
+from tfjob.operator.arbiter.queues import Queues
 from tfjob.operator.running import together
-from tfjob.operator.sight import EVERYWHERE, Missing, Namespaces, Right, Sight, verb_of, within
+from tfjob.operator.sight import EVERYWHERE, Missing, Namespaces, Right, Sight, verb_of
 
 log = logging.getLogger(__name__)
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -30,73 +29,7 @@ NO_NODES = (
     "where there is none it decides nothing and jobs have what they want; prices of nodes, and nodes that go, are not seen"
 )
 
-
-class _Keyed(Protocol):
-    @property
-    def key(self) -> Key: ...
-
-
-T = TypeVar("T", bound=_Keyed)
-
-
-T_contra = TypeVar("T_contra", bound=_Keyed, contravariant=True)
-
-
-class Store(Protocol[T_contra]):
-    """Whether anything is another than before is what `put` and `drop` return."""
-
-    def keys(self) -> set[Key]: ...
-
-    def put(self, one: T_contra, /) -> bool: ...
-
-    def drop(self, key: Key, /) -> bool: ...
-
-
-class Shelf(Generic[T]):
-    """A store that only keeps."""
-
-    def __init__(self) -> None:
-        self._all: dict[Key, T] = {}
-
-    def keys(self) -> set[Key]:
-        return set(self._all)
-
-    def put(self, one: T) -> bool:
-        changed = self._all.get(one.key) != one
-        self._all[one.key] = one
-        return changed
-
-    def drop(self, key: Key) -> bool:
-        return self._all.pop(key, None) is not None
-
-    def all(self) -> list[T]:
-        return list(self._all.values())
-
-
-async def follow(
-    api: Api, resource: Resource, namespace: str | None, see: Callable[[Manifest], T | None], store: Store[T],
-    changed: Callable[[], None], sight: Sight, *, fields: str = "",
-) -> None:  # fmt: skip
-    """For ever.
-
-    Args:
-      see: what is kept of an object; None: it does not count.
-      changed: called when something in the store has.
-      sight: told what has been listed, and which rights are missing.
-    """
-    begun, rights = False, sight.rights(namespace)
-    async for kind, found in changes(api, resource, namespace, fields=fields, rights=rights, shrink=see):
-        if isinstance(found, list):
-            there: list[T] = [one for one in found if one is not None]
-            gone = set(filter(functools.partial(within, namespace), store.keys())) - {one.key for one in there}
-            news = any([*(store.drop(key) for key in gone), *(store.put(one) for one in there)])
-            news, begun = news or not begun, True
-            sight.listed(namespace)
-        else:
-            one = None if kind == "DELETED" else see(found)
-            news = store.drop(name_of(found)) if one is None else store.put(one)
-        if news:
-            changed()
+T = TypeVar("T", bound=Keyed)
 
 
 class Watch:
@@ -113,6 +46,7 @@ class Watch:
         self._quotas: Shelf[QuotaSeen] = Shelf()
         self._classes: Shelf[ClassSeen] = Shelf()
         self._sights: list[Sight] = []
+        self.queues = Queues(api, namespaces, changed, missing)
         self.confined = ""
         """Why only the namespaces of the jobs can be seen; empty: all can."""
 
@@ -121,18 +55,20 @@ class Watch:
 
     @property
     def synced(self) -> bool:
-        return self._asked.is_set() and all(sight.asked.is_set() for sight in self._sights)
+        return self._asked.is_set() and all(sight.asked.is_set() for sight in self._sights) and self.queues.synced
 
     async def wait(self) -> None:
         """Until all there is has been seen once, where it may be."""
         await self._asked.wait()
         for sight in self._sights:
             await sight.asked.wait()
+        await self.queues.wait()
 
     def seen(self, bidders: list[Bidder]) -> Seen:
         nodes = None if self.confined else self._nodes.all()
         classes = Classes(self._classes.all(), self._classes_known)
-        return Seen(bidders, self.pods, nodes, self._quotas.all(), classes, self._labels)
+        kueue, volcano = self.queues.kueue(), self.queues.volcano()
+        return Seen(bidders, self.pods, nodes, self._quotas.all(), classes, self._labels, kueue, volcano)
 
     def knows_room(self, namespace: str) -> bool:
         """Of the jobs of a namespace."""
@@ -154,7 +90,7 @@ class Watch:
         if self._classes_known:
             work += self._follow(PRIORITY_CLASSES, EVERYWHERE, class_seen, self._classes, "as they were")
         self._asked.set()
-        await together(work)
+        await together([*work, *self.queues.work()])
 
     def _follow(
         self, resource: Resource, namespaces: Namespaces, see: Callable[[Manifest], T | None], store: Store[T], so: str,

@@ -24,6 +24,7 @@ class FakeApi:
         self.objects: dict[tuple[str, str], Manifest] = {}
         self.calls: list[tuple[str, str, str]] = []  # verb, plural, name
         self.forbidden: set[tuple[str, str]] = set()  # verb, plural
+        self.gone: set[str] = set()  # plurals of kinds that are no more
         self.unreachable = 0  # so many calls to come get no answer
         self.graces: dict[str, float | None] = {}
         self._versions, self._uids = itertools.count(1), itertools.count(1)
@@ -32,6 +33,7 @@ class FakeApi:
         self._wake = asyncio.Event()
         self._broken = 0
         self.silent = False  # watches lag behind
+        self.groups: dict[str, dict[str, list[str]]] = {}  # group → version → plurals: what discovery tells
 
     # ------------------------------------------------------------------------------------------------ the client's side
 
@@ -40,6 +42,8 @@ class FakeApi:
         if self.unreachable:
             self.unreachable -= 1
             raise UnreachableError("the Kubernetes API does not answer")
+        if resource.plural in self.gone:
+            raise NotFoundError(404, "NotFound", "the server could not find the requested resource")
         if (verb, resource.plural) in self.forbidden:
             raise ForbiddenError(403, "Forbidden", f'User "aimaster" cannot {verb} resource "{resource.plural}"')
 
@@ -48,6 +52,17 @@ class FakeApi:
             return self.objects[resource.plural, name]
         except KeyError:
             raise NotFoundError(404, "NotFound", f"{resource.plural} {name} not found") from None
+
+    async def request(self, method: str, path: str) -> Manifest:
+        """Discovery alone."""
+        _, _, group, version, *_ = [*path.split("/"), ""]
+        self._enter("discover", Resource(group))
+        versions = self.groups.get(group)
+        if versions is None or (version and version not in versions):
+            raise NotFoundError(404, "NotFound", "the server could not find the requested resource")
+        if version:
+            return {"kind": "APIResourceList", "resources": [{"name": name} for name in versions[version]]}
+        return {"kind": "APIGroup", "versions": [{"version": name} for name in versions]}
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest:
         self._enter("get", resource, name)

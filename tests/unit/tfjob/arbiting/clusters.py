@@ -7,9 +7,11 @@ from typing import Any
 
 from deeprec_ext.arbiter.observed import Cluster
 from tfjob.arbiting.bidders import Classes, bidder_of
+from tfjob.arbiting.kueue import KueueSeen, cluster_queue_seen, cohort_seen, flavor_seen, local_queue_seen
 from tfjob.arbiting.observing import Labels, Seen, observe
 from tfjob.arbiting.seen import class_seen, node_seen, pod_seen, quota_seen
 from tfjob.arbiting.tally import Pods
+from tfjob.arbiting.volcano import volcano_queue_seen
 from tfjob.model import names
 from tfjob.model.kinds import Manifest
 
@@ -113,15 +115,84 @@ def priority_class(name: str, value: int, default: bool = False) -> Manifest:
 
 def seen(
     jobs: Sequence[Manifest], pods: Sequence[Manifest] = (), nodes: Sequence[Manifest] | None = (),
-    quotas: Sequence[Manifest] = (), classes: Sequence[Manifest] = (), labels: Labels | None = None, **known: bool,
+    quotas: Sequence[Manifest] = (), classes: Sequence[Manifest] = (), labels: Labels | None = None,
+    queues: Sequence[Manifest] = (), **known: bool,
 ) -> Seen:  # fmt: skip
     """What is kept of manifests."""
     return Seen(
         [one for one in map(bidder_of, jobs) if one is not None], Pods(one for one in map(pod_seen, pods) if one is not None),
         None if nodes is None else [node_seen(one) for one in nodes],
         [one for one in map(quota_seen, quotas) if one is not None], Classes(map(class_seen, classes), **known),
-        labels or Labels(),
+        labels or Labels(), KueueSeen(
+            *([see(one) for one in queues if one["kind"] == kind and "kueue" in one["apiVersion"]] for kind, see in KUEUE)
+        ), [volcano_queue_seen(one) for one in queues if one["kind"] == "Queue"],
     )  # fmt: skip
+
+
+KUEUE = (
+    ("LocalQueue", local_queue_seen), ("ClusterQueue", cluster_queue_seen), ("ResourceFlavor", flavor_seen),
+    ("Cohort", cohort_seen),
+)  # fmt: skip
+
+
+def local_queue(name: str = "team-a", queue: str = "cq", namespace: str = "ml", **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": queue, "stopPolicy": "None", **spec},
+        "status": {"conditions": [{"type": "Active", "status": "True", "reason": "Ready"}]},
+    }  # fmt: skip
+
+
+def cluster_queue(
+    name: str = "cq",
+    flavors: Any = None,
+    used: Any = None,
+    *,
+    version: str = "v1beta2",
+    active: str = "True",
+    **spec: Any,
+) -> Manifest:
+    """`flavors`: name → resource → nominal quota, or (that, borrowing limit, lending limit); `used`: what of it is."""
+
+    def quotas(found: Any) -> list[Manifest]:
+        keys = ("nominalQuota", "borrowingLimit", "lendingLimit")
+        return [
+            {"name": resource, **{key: each for key, each in zip(keys, one if isinstance(one, tuple) else (one,)) if each}}
+            for resource, one in found.items()
+        ]  # fmt: skip
+
+    flavors = flavors or {"default-flavor": {"cpu": "9", "memory": "36Gi"}}
+    group = {
+        "coveredResources": list(next(iter(flavors.values()))),
+        "flavors": [{"name": one, "resources": quotas(found)} for one, found in flavors.items()],
+    }
+    usage = [
+        {"name": one, "resources": [{"name": key, "total": total, "borrowed": "0"} for key, total in found.items()]}
+        for one, found in (used or {}).items()
+    ]
+    return {
+        "apiVersion": f"kueue.x-k8s.io/{version}", "kind": "ClusterQueue", "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "queueingStrategy": "BestEffortFIFO", "resourceGroups": [group], **spec},
+        "status": {"conditions": [{"type": "Active", "status": active, "reason": "FlavorNotFound"}],
+                   "flavorsReservation": usage, "flavorsUsage": usage},
+    }  # fmt: skip
+
+
+def flavor(name: str, **labels: str) -> Manifest:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name},
+        "spec": {"nodeLabels": labels},
+    }  # fmt: skip
+
+
+def volcano_queue(
+    name: str = "night", *, state: str = "Open", used: Any = None, waits: int = 0, **spec: Any
+) -> Manifest:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name},
+        "spec": {"weight": 1, "reclaimable": True, **spec},
+        "status": {"state": state, "allocated": {"cpu": "0", "memory": "0", **(used or {})}, "pending": waits},
+    }  # fmt: skip
 
 
 def observed(jobs: Sequence[Manifest], pods: Sequence[Manifest] = (), **others: Any) -> Cluster:

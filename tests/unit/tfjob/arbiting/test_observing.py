@@ -223,7 +223,8 @@ def test_the_quota_of_a_namespace_counts_for_its_jobs_without_what_others_use_th
         [job, tfjob("far", namespace="b", annotations={"queue": "team-b"})], pods, nodes=[node()], quotas=quotas
     )
     (limit,) = found.quotas
-    assert (limit.name, limit.limits) == ("ml", ("cpu", "memory")) and limit.free == Resources(6.0, 16 * GIB)
+    assert (limit.name, limit.limits) == ("ml", ("cpu", "memory", "pods"))
+    assert (limit.free, limit.pods, limit.held) == (Resources(6.0, 16 * GIB), 49, Resources(2.0, 4 * GIB))
     assert {one.name: one.queue for one in found.jobs} == {"ml/ctr": "ml", "b/far": "team-b"}
 
 

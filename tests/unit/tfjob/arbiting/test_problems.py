@@ -17,7 +17,7 @@ def told(job: Any, pods: Any = (), **others: Any) -> dict[str, str]:
     return {
         event.reason: event.message
         for event in problems(
-            found.bidders[0], cluster.jobs[0] if cluster.jobs else None, found, Capacities(found)
+            found.bidders[0], cluster.jobs[0] if cluster.jobs else None, found, Capacities(found), cluster.quotas
         )
     }  # fmt: skip
 

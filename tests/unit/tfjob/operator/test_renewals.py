@@ -20,6 +20,7 @@ from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.certificates.history_certificates import HistoryAuthority, issue
 from tfjob.operator.certificates.renewals import FAILED, REASON, Renewals
 from tfjob.operator.recorder import EventRecorder
+from tfjob.operator.sight import Missing
 from tfjob.pods import certificates
 from tfjob.pods.aimaster import Options
 
@@ -35,7 +36,7 @@ class World:
         self.renewals = self.operator()
 
     def operator(self) -> Renewals:
-        recorder = EventRecorder(self.server, asyncio.Semaphore(8))  # type: ignore[arg-type]
+        recorder = EventRecorder(self.server, asyncio.Semaphore(8), Missing())  # type: ignore[arg-type]
         return Renewals(self.server, self.jobs, recorder, self.history, lambda: self.now)  # type: ignore[arg-type]
 
     async def begin(self, marks: dict[str, str] | None = None) -> None:
