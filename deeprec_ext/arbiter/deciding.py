@@ -24,7 +24,7 @@ from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.curve import Size
 from deeprec_ext.arbiter.giving import Givers
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
-from deeprec_ext.arbiter.room import Shape, finite, together
+from deeprec_ext.arbiter.room import CPU, Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 from deeprec_ext.arbiter.sharing import Sharing
@@ -116,6 +116,8 @@ class Round:
         self.sums: dict[int, list[int]] = {}
         self.above: dict[int, float] = {}  # priority → cores with higher ones, when all is decided
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
+        self.expected = sorted(cluster.expected, key=_priority)[-WAITING_MAX:]  # the most important last
+        self.kept: list[tuple[int, Shape]] = []  # room for those: who grows leaves it to them
 
     def decided(self) -> list[Allowance]:
         self._stay()
@@ -123,6 +125,7 @@ class Round:
         self._needs()
         groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
         for group in groups:
+            self._keep_free(group)
             self.sharing.share(group, ())
             below = [one for one in self._running() if one.priority < group[0].priority] if group else []
             if below and self.rules.priorities != WEIGHT:
@@ -130,6 +133,8 @@ class Round:
             self.sharing.even(group)
         self.sharing.try_out(self._running())
         self.sharing.last(self._running())
+        for node, shape in self.kept:
+            self.seating.room.give(node, shape)
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -249,7 +254,7 @@ class Round:
             return -1
         if not self._could(priority, list(shape), equals=False):
             return -1
-        asked = self._asking(priority, None, equals=False)
+        asked = self._asking(priority, None, equals=False, ps_last=True)
         mark = self.seating.mark()
         stopped: list[Party] = []
         room = self.seating.room
@@ -304,8 +309,9 @@ class Round:
         ]  # fmt: skip
 
     def _asking(
-        self, priority: int, queue: str | None, *, equals: bool, stops: bool = True, besides: Party | None = None
-    ) -> Callable[[list[Party]], bool]:
+        self, priority: int, queue: str | None, *, equals: bool, stops: bool = True, besides: Party | None = None,
+        ps_last: bool = False,
+    ) -> Callable[[list[Party]], bool]:  # fmt: skip
         """A function that takes one more pod from somebody, or stops somebody; False: nobody is left."""
         above = math.inf if equals and self.rules.minimums_first and stops else priority if equals else priority - 1
         may = [
@@ -313,7 +319,9 @@ class Round:
             if one is not besides and one.priority <= above and (queue is None or one.quota == queue)
             and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
-        givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
+        givers = Givers(
+            may, lambda one: one.least if one.priority < priority else one.need, self.seating, ps_last=ps_last
+        )  # fmt: skip
         lower = [one for one in may if one.priority < priority and not one.job.admitted]
         lower = lower if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))
@@ -390,6 +398,17 @@ class Round:
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
             if more != size and self._gang(party, party.missing(more), stops=False):
                 party.note = saying.DEADLINE
+
+    def _keep_free(self, group: Sequence[Party]) -> None:
+        """Room that is free, for pods of others of higher priority than all of these: when they come, nobody has to go."""
+        left = finite(self.rules.kept_share) * self.seating.sums[CPU] - sum(shape[CPU] for _, shape in self.kept)
+        while group and self.expected and _priority(self.expected[-1]) > group[0].priority:
+            pod = self.expected.pop()
+            shape = self.seating.scale.of_pod(pod.resources)
+            node = self.seating.room.first(shape, self._admitting(pod))
+            if node >= 0 and (left := left - shape[CPU]) >= 0:
+                self.seating.room.take(node, shape)
+                self.kept.append((node, shape))
 
     # ------------------------------------------------------------------------------------------------------- the words
 

@@ -433,24 +433,24 @@ class Cluster:
 
     def _tries(self, pod: Pod) -> bool:
         """To find room, or to make some; whether others like it, which are younger, are to try as well."""
-        cores, memory = pod.request.cpu, pod.request.memory_bytes
-        if not self._no_room.has(cores, memory):
+        request = pod.request
+        if not self._no_room.has(0, request):
             if self.machines.place(pod):
                 self.line.drop(pod)
                 if pod.role == SERVING:
                     self.serving_waits.append(self.now - pod.created)
                 self._starting(pod)
                 return True
-            self._no_room.add(cores, memory)
+            self._no_room.add(0, request)
         if not self.way.preempts(pod):
             return False
-        if self.now < pod.evicts_until:
+        if self.clock.now < pod.evicts_until:
             return True
-        if self._no_victims.has(-pod.priority, cores, memory):
+        if self._no_victims.has(pod.priority, request):
             return False
         if self._evict_for(pod):
             return True
-        self._no_victims.add(-pod.priority, cores, memory)
+        self._no_victims.add(pod.priority, request)
         return False
 
     def _next_look(self, job: ClusterJob) -> None:

@@ -121,28 +121,26 @@ class Machines:
 
         Who is leaving has been asked by somebody else. Empty: no node has them.
         """
-        best: tuple[tuple[int, int], list[Pod]] | None = None
+        priority, need, much = pod.priority, pod.request.cpu - ROUNDING, pod.request.memory_bytes
+        best: list[Pod] = []
+        score = priority, 0
         for machine in self.all:
             if not (machine.up and machine.open):
                 continue
-            cores, memory, found = machine.cores, machine.memory, []
             if machine.first_to_go is None:
                 machine.first_to_go = sorted(machine.pods, key=_victim_order)
+            cores, memory, found = machine.cores, machine.memory, []
             for one in machine.first_to_go:
-                if one.priority >= pod.priority:
-                    break
                 if one.leaving:
                     continue
-                if cores + ROUNDING >= pod.request.cpu and memory >= pod.request.memory_bytes:
+                if one.priority >= priority or (one.priority, len(found) + 1) >= score:
                     break
                 found.append(one)
                 cores, memory = cores + one.request.cpu, memory + one.request.memory_bytes
-            if cores + ROUNDING < pod.request.cpu or memory < pod.request.memory_bytes:
-                continue
-            score = (max((one.priority for one in found), default=-(1 << 31)), len(found))
-            if best is None or score < best[0]:
-                best = score, found
-        return best[1] if best is not None else []
+                if cores >= need and memory >= much:
+                    best, score = found, (one.priority, len(found))
+                    break
+        return best
 
 
 def _victim_order(pod: Pod) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deeprec_ext.arbiter import observed
+from deeprec_ext.arbiter.arrivals import Arrivals
 from deeprec_ext.arbiter.observed import Bid, Count, Decision
 from deeprec_ext.simulator.cluster.cluster_job import ClusterJob
 from deeprec_ext.simulator.cluster.engine import SERVING, Cluster
@@ -122,7 +123,8 @@ class Arbitrated:
     """Args:
     decide: `arbiter.deciding.decide` with its rules.
     batch_seconds: what happens within this time is decided on together.
-    apart_seconds: between two decisions, at least, where a job has come or serving waits.
+    waits_seconds: between two decisions, at least, where serving waits: as the operator's, which such a pod calls at once.
+    apart_seconds: the same, where a job has come.
     calm_seconds: the same, where something else has changed.
     at_least_every: seconds between two decisions while jobs are there.
     """
@@ -131,10 +133,13 @@ class Arbitrated:
 
     def __init__(
         self, cluster: Cluster, decide: Callable[[observed.Cluster], Decision], batch_seconds: float = 1.0,
-        apart_seconds: float = 5.0, calm_seconds: float = 15.0, at_least_every: float = 300.0,
+        waits_seconds: float = 1.0, apart_seconds: float = 5.0, calm_seconds: float = 15.0, at_least_every: float = 300.0,
     ) -> None:  # fmt: skip
         self.cluster, self.decide = cluster, decide
         self.batch, self.apart, self.calm, self.every = batch_seconds, apart_seconds, calm_seconds, at_least_every
+        self.waits = waits_seconds
+        self.arrivals = Arrivals()
+        self._newest = 0  # pod of serving that was seen
         self.decisions, self.changed = 0, 0
         self.decide_seconds: list[float] = []  # of processor time
         self.watch: Callable[[observed.Cluster, Decision], None] | None = None
@@ -148,7 +153,7 @@ class Arbitrated:
         return False
 
     def room(self) -> None:
-        self._soon(self.apart if any(pod.machine is None for pod in self.cluster.serving) else self.calm)
+        self._soon(self.waits if any(pod.machine is None for pod in self.cluster.serving) else self.calm)
 
     def looked(self, job: ClusterJob) -> None:
         job.bid = None
@@ -178,6 +183,10 @@ class Arbitrated:
 
     def observe(self) -> observed.Cluster:
         cluster, now = self.cluster, self.cluster.now
+        for pod in cluster.serving:
+            if pod.number > self._newest:
+                self.arrivals.came(_waiting(pod), pod.created)
+        self._newest = max([self._newest, *(pod.number for pod in cluster.serving)])
         nodes = tuple(
             observed.Node(
                 machine.name, _without(machine.whole, [pod for pod in machine.pods if pod.role == SERVING]),
@@ -186,12 +195,9 @@ class Arbitrated:
             for machine in cluster.machines.all
             if machine.up and machine.open
         )  # fmt: skip
-        waiting = tuple(
-            observed.Waiting(f"{SERVING}-{pod.number}", pod.priority, pod.request, pod.created)
-            for pod in cluster.serving
-            if pod.machine is None
-        )
-        return observed.Cluster(now, nodes, waiting, (), tuple(self._seen(job) for job in cluster.jobs.values()))
+        waiting = tuple(_waiting(pod) for pod in cluster.serving if pod.machine is None)
+        jobs = tuple(self._seen(job) for job in cluster.jobs.values())
+        return observed.Cluster(now, nodes, waiting, (), jobs, self.arrivals.expected(now))
 
     # ------------------------------------------------------------------------------------------------ internals
 
@@ -257,6 +263,10 @@ class Arbitrated:
             self.cluster.start(job, size)
         elif size != job.target:
             self.cluster.resize(job, size)
+
+
+def _waiting(pod: Pod) -> observed.Waiting:
+    return observed.Waiting(f"{SERVING}-{pod.number}", pod.priority, pod.request, pod.created)
 
 
 def _without(whole: observed.Resources, pods: list[Pod]) -> observed.Resources:
