@@ -129,7 +129,8 @@ class Machines:
                 continue
             if machine.first_to_go is None:
                 machine.first_to_go = sorted(machine.pods, key=_victim_order)
-            cores, memory, found = machine.cores, machine.memory, []
+            found: list[Pod] = []
+            cores, memory = machine.cores, machine.memory
             for one in machine.first_to_go:
                 if one.leaving:
                     continue
