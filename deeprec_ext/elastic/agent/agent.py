@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import grpc
 
 from deeprec_ext import env, options, proto
+from deeprec_ext.elastic import sent_away
 from deeprec_ext.elastic.agent.leaving import left
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
@@ -325,6 +326,7 @@ class Agent:
         if known is not None and reply.aimaster_incarnation > known.aimaster_incarnation:
             self._commands.clear()  # it repeats none of those
         self._reply = reply
+        sent_away.is_known()
         self.memory.registered(reply)
         if reply.settings.heartbeat_seconds > 0:
             self.heartbeat_seconds = reply.settings.heartbeat_seconds
