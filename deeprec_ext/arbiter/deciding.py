@@ -24,7 +24,7 @@ from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.curve import Size
 from deeprec_ext.arbiter.giving import Givers
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job, Waiting
-from deeprec_ext.arbiter.room import CPU, Shape, finite, together
+from deeprec_ext.arbiter.room import Shape, finite, together
 from deeprec_ext.arbiter.rules import WEIGHT, Rules
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Curves, Party, Seating, Shortage, runs_before
 from deeprec_ext.arbiter.sharing import Sharing
@@ -116,8 +116,6 @@ class Round:
         self.sums: dict[int, list[int]] = {}
         self.above: dict[int, float] = {}  # priority → cores with higher ones, when all is decided
         self.higher: list[tuple[int, int]] = []  # (priority, thousandths of cores) of pods of others that get room
-        self.expected = sorted(cluster.expected, key=_priority)[-WAITING_MAX:]  # the most important last
-        self.kept: list[tuple[int, Shape]] = []  # room for those: who grows leaves it to them
 
     def decided(self) -> list[Allowance]:
         self._stay()
@@ -125,7 +123,6 @@ class Round:
         self._needs()
         groups = [self._running()] if self.rules.priorities == WEIGHT else self._levels()
         for group in groups:
-            self._keep_free(group)
             self.sharing.share(group, ())
             below = [one for one in self._running() if one.priority < group[0].priority] if group else []
             if below and self.rules.priorities != WEIGHT:
@@ -133,8 +130,6 @@ class Round:
             self.sharing.even(group)
         self.sharing.try_out(self._running())
         self.sharing.last(self._running())
-        for node, shape in self.kept:
-            self.seating.room.give(node, shape)
         return self._allowances()
 
     def _running(self) -> list[Party]:
@@ -398,17 +393,6 @@ class Round:
             more = max(size[0], party.need[0]), max(size[1], party.need[1])
             if more != size and self._gang(party, party.missing(more), stops=False):
                 party.note = saying.DEADLINE
-
-    def _keep_free(self, group: Sequence[Party]) -> None:
-        """Room that is free, for pods of others of higher priority than all of these: when they come, nobody has to go."""
-        left = finite(self.rules.kept_share) * self.seating.sums[CPU] - sum(shape[CPU] for _, shape in self.kept)
-        while group and self.expected and _priority(self.expected[-1]) > group[0].priority:
-            pod = self.expected.pop()
-            shape = self.seating.scale.of_pod(pod.resources)
-            node = self.seating.room.first(shape, self._admitting(pod))
-            if node >= 0 and (left := left - shape[CPU]) >= 0:
-                self.seating.room.take(node, shape)
-                self.kept.append((node, shape))
 
     # ------------------------------------------------------------------------------------------------------- the words
 

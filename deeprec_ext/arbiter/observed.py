@@ -151,7 +151,6 @@ class Cluster:
     waiting: tuple[Waiting, ...]
     quotas: tuple[Quota, ...]
     jobs: tuple[Job, ...]
-    expected: tuple[Waiting, ...] = ()  # pods of others as they came lately, and may come again
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,6 @@ class Rules:
     """Of training that a change costs at least."""
     gain_least: float = 0.02
     """Of throughput (a share), or a running job is not changed for it: models are no better than that."""
-    kept_share: float = 0.03
-    """Of all cores, what is kept free at most for pods of others as they came lately: else one would wait until a worker has
-    gone. Only what is free is kept, and only from lower priorities that would grow."""
     aging_seconds: float = 600.0
     """That smaller jobs may start before a larger one that waits; then what becomes free is kept for it."""
     silent_seconds: float = 120.0

@@ -202,9 +202,7 @@ class Seating:
 
     def __init__(self, cluster: Cluster, rules: Rules, curves: Curves) -> None:
         jobs = cluster.jobs
-        amounts = [one for job in jobs for one in resources_of(job.pods)] + [
-            one.resources for one in (*cluster.waiting, *cluster.expected)
-        ]
+        amounts = [one for job in jobs for one in resources_of(job.pods)] + [one.resources for one in cluster.waiting]
         self.scale = Scale(cluster.nodes, cluster.quotas, amounts)
         self.nodes = nodes = sorted(cluster.nodes, key=_preferred)
         self.where: dict[str, int] = {}

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 from deeprec_ext.arbiter import observed
-from deeprec_ext.arbiter.arrivals import Arrivals
 from deeprec_ext.arbiter.observed import Bid, Count, Decision
 from deeprec_ext.simulator.cluster.cluster_job import ClusterJob
 from deeprec_ext.simulator.cluster.engine import SERVING, Cluster
@@ -138,8 +137,6 @@ class Arbitrated:
         self.cluster, self.decide = cluster, decide
         self.batch, self.apart, self.calm, self.every = batch_seconds, apart_seconds, calm_seconds, at_least_every
         self.waits = waits_seconds
-        self.arrivals = Arrivals()
-        self._newest = 0  # pod of serving that was seen
         self.decisions, self.changed = 0, 0
         self.decide_seconds: list[float] = []  # of processor time
         self.watch: Callable[[observed.Cluster, Decision], None] | None = None
@@ -183,10 +180,6 @@ class Arbitrated:
 
     def observe(self) -> observed.Cluster:
         cluster, now = self.cluster, self.cluster.now
-        for pod in cluster.serving:
-            if pod.number > self._newest:
-                self.arrivals.came(_waiting(pod), pod.created)
-        self._newest = max([self._newest, *(pod.number for pod in cluster.serving)])
         nodes = tuple(
             observed.Node(
                 machine.name, _without(machine.whole, [pod for pod in machine.pods if pod.role == SERVING]),
@@ -195,9 +188,12 @@ class Arbitrated:
             for machine in cluster.machines.all
             if machine.up and machine.open
         )  # fmt: skip
-        waiting = tuple(_waiting(pod) for pod in cluster.serving if pod.machine is None)
-        jobs = tuple(self._seen(job) for job in cluster.jobs.values())
-        return observed.Cluster(now, nodes, waiting, (), jobs, self.arrivals.expected(now))
+        waiting = tuple(
+            observed.Waiting(f"{SERVING}-{pod.number}", pod.priority, pod.request, pod.created)
+            for pod in cluster.serving
+            if pod.machine is None
+        )
+        return observed.Cluster(now, nodes, waiting, (), tuple(self._seen(job) for job in cluster.jobs.values()))
 
     # ------------------------------------------------------------------------------------------------ internals
 
@@ -263,10 +259,6 @@ class Arbitrated:
             self.cluster.start(job, size)
         elif size != job.target:
             self.cluster.resize(job, size)
-
-
-def _waiting(pod: Pod) -> observed.Waiting:
-    return observed.Waiting(f"{SERVING}-{pod.number}", pod.priority, pod.request, pod.created)
 
 
 def _without(whole: observed.Resources, pods: list[Pod]) -> observed.Resources:

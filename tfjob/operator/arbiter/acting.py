@@ -145,7 +145,6 @@ class Arbiter:
 
     def cluster(self, now: float) -> Cluster:
         found = observe(self.watch.seen(self.bidders()), now)
-        found = dataclasses.replace(found, expected=self.watch.pods.arrivals.expected(now))
         if not (admitted := self._admitted()):
             return found
         jobs = (dataclasses.replace(job, admitted=job.name in admitted) for job in found.jobs)

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from deeprec_ext.arbiter.arrivals import Arrivals
-from deeprec_ext.arbiter.observed import Waiting
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError, ForbiddenError
 from tfjob.api.watching import changes
 from tfjob.arbiting.bidders import Bidder, Classes
 from tfjob.arbiting.observing import Labels, Seen
-from tfjob.arbiting.seen import (
-    ClassSeen,
-    Key,
-    NodeSeen,
-    PodSeen,
-    QuotaSeen,
-    class_seen,
-    node_seen,
-    pod_seen,
-    quota_seen,
-)
+from tfjob.arbiting.seen import ClassSeen, Key, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
 from tfjob.arbiting.tally import Pods
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Manifest, Resource
 from tfjob.operator.informer import name_of
@@ -106,27 +93,13 @@ async def follow(
             changed()
 
 
-class Coming(Pods):
-    """All pods, and which of others have come since `listed`: those that were there before are no sign of any to come."""
-
-    def __init__(self, listed: Callable[[], bool]) -> None:
-        super().__init__()
-        self._listed = listed
-        self.arrivals = Arrivals()
-
-    def put(self, pod: PodSeen) -> bool:
-        if not pod.job and self.get(pod.key) is None and self._listed():
-            self.arrivals.came(Waiting("", pod.priority, pod.resources, 0.0), time.time())
-        return super().put(pod)
-
-
 class Watch:
     """What there is in the cluster beside TFJobs, or as much of it as the operator may see."""
 
     def __init__(self, api: Api, namespace: str | None, labels: Labels, changed: Callable[[], None]) -> None:
         """`namespace`: of the TFJobs that are run; None: all."""
         self._api, self._namespace, self._labels, self._changed = api, namespace, labels, changed
-        self.pods = Coming(lambda: self.synced)
+        self.pods = Pods()
         self._nodes: Shelf[NodeSeen] = Shelf()
         self._quotas: Shelf[QuotaSeen] = Shelf()
         self._classes: Shelf[ClassSeen] = Shelf()

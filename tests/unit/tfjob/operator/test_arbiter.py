@@ -303,24 +303,6 @@ def test_priorities_are_followed():
     play(scenario)
 
 
-def test_of_pods_of_others_as_many_are_expected_as_came_while_it_looked():
-    async def scenario(rig: Rig) -> None:
-        rig.put(node("n1", 100), *(pod(f"there-{at}", "n1", 2, priority=1000) for at in range(3)))
-        rig.running(low(), ps=1, workers=3)
-        arbiter = await rig.synced(rig.operator())
-        assert arbiter.cluster(time.time()).expected == ()
-        rig.put(pod("web-1", "n1", 2, priority=1000), pod("web-2", "n1", 2, priority=1000))
-        rig.running(low("other"), ps=1, workers=1)
-        await rig.caught_up()
-        rig.put(pod("web-2", "n1", 2, priority=1000, phase="Running", labels={"a": "b"}))
-        await rig.caught_up()
-        found = arbiter.cluster(time.time()).expected
-        assert [(one.priority, one.resources.cpu) for one in found] == [(1000, 2.0)] * 2
-        assert arbiter.cluster(time.time() + 4000).expected == ()
-
-    play(scenario)
-
-
 def test_a_suspended_job_may_have_nothing_and_resumed_waits_for_room_as_others_do():
     async def scenario(rig: Rig) -> None:
         rig.put(node("n1", 6))
