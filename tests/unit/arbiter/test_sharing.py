@@ -59,7 +59,9 @@ def test_ps_come_with_workers_as_the_model_says():
 def test_a_job_whose_changes_are_quick_is_changed_again_sooner(taken: float, age: float, grows: bool) -> None:
     """Free room came in two pieces, a second apart."""
     most, steps = (0, 5), worth(0.9, (0, 1), (0, 5))
-    one = job("a", allowed=(0, 2), on="node-000", age=age, most=most, bid=bid((0, 2), most, steps, change_seconds=taken))
+    one = job(
+        "a", allowed=(0, 2), on="node-000", age=age, most=most, bid=bid((0, 2), most, steps, change_seconds=taken)
+    )
     assert workers(cluster([one], nodes(1, 8.0))) == [5 if grows else 2]
 
 
