@@ -94,6 +94,8 @@ ROWS: tuple[tuple[str, Callable[[Outcome], float], Callable[[float], str]], ...]
     ("lost: trained twice", lambda one: one.redone_hours, lambda value: f"{value:.1f} h"),
     ("a serving pod waits, mean", lambda one: one.serving_wait_mean, format_seconds),
     ("a serving pod waits, longest", lambda one: one.serving_wait_max, format_seconds),
+    ("serving pods that wait over 2 s", lambda one: one.serving_over_2, lambda value: f"{value:.1%}"),
+    ("serving pods that wait over 5 s", lambda one: one.serving_over_5, lambda value: f"{value:.1%}"),
     ("jobs not ended", lambda one: one.unfinished, lambda value: f"{value:.0f}"),
 )
 

@@ -270,7 +270,7 @@ class Round:
             return -1
         if not self._could(priority, list(shape), equals=False):
             return -1
-        asked = self._asking(priority, None, equals=False)
+        asked = self._asking(priority, None, equals=False, ps_last=True)
         mark = self.seating.mark()
         stopped: list[Party] = []
         room = self.seating.room
@@ -325,8 +325,9 @@ class Round:
         ]  # fmt: skip
 
     def _asking(
-        self, priority: int, queue: str | None, *, equals: bool, stops: bool = True, besides: Party | None = None
-    ) -> Callable[[list[Party]], bool]:
+        self, priority: int, queue: str | None, *, equals: bool, stops: bool = True, besides: Party | None = None,
+        ps_last: bool = False,
+    ) -> Callable[[list[Party]], bool]:  # fmt: skip
         """A function that takes one more pod from somebody, or stops somebody; False: nobody is left."""
         above = math.inf if equals and self.rules.minimums_first and stops else priority if equals else priority - 1
         may = [
@@ -334,7 +335,9 @@ class Round:
             if one is not besides and one.priority <= above and could_give(one, besides, queue)
             and (one.priority < priority or not (one.lacks or one.silent))
         ]  # fmt: skip
-        givers = Givers(may, lambda one: one.least if one.priority < priority else one.need, self.seating)
+        givers = Givers(
+            may, lambda one: one.least if one.priority < priority else one.need, self.seating, ps_last=ps_last
+        )  # fmt: skip
         lower = [one for one in may if one.priority < priority and not one.job.admitted]
         lower = lower if stops and self.rules.stops else []
         lower.sort(key=lambda one: (one.priority, -one.arrived, -one.index))

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from deeprec_ext.arbiter.curve import Size
 from deeprec_ext.arbiter.seating import PS, WORKER, Party, Seating
 
-Given = tuple[int, float, float, int, int, Size, Party]
-"""(priority, rate of its loss, arrived, index, running number, the size that it gives from, whose); the smallest goes first."""
+Given = tuple[bool, int, float, float, int, int, Size, Party]
+"""(whether it goes late, priority, rate of its loss, arrived, index, running number, the size that it gives from, whose); the
+smallest goes first."""
 
 
 class Givers:
@@ -18,10 +19,13 @@ class Givers:
 
     Args:
         least: of each, below which it is not asked.
+        ps_last: a PS goes after all workers, also after those of more important jobs: its slots have to move first.
     """
 
-    def __init__(self, parties: Iterable[Party], least: Callable[[Party], Size], seating: Seating) -> None:
-        self._least, self._seating, self._number = least, seating, itertools.count()
+    def __init__(
+        self, parties: Iterable[Party], least: Callable[[Party], Size], seating: Seating, *, ps_last: bool = False
+    ) -> None:
+        self._least, self._seating, self._number, self._ps_last = least, seating, itertools.count(), ps_last
         self._heap = [self._entry(one) for one in parties if self._role(one)]
         heapq.heapify(self._heap)
 
@@ -36,7 +40,8 @@ class Givers:
         fewer = (ps, workers - 1) if role == WORKER else (ps - 1, workers)
         loss = party.weight * (party.curve.value(party.size) - party.curve.value(fewer))
         rate = loss / party.costs[role == WORKER]
-        return party.priority, rate, -party.arrived, -party.index, next(self._number), party.size, party
+        late = self._ps_last and role == PS
+        return late, party.priority, rate, -party.arrived, -party.index, next(self._number), party.size, party
 
     def back(self, parties: Iterable[Party]) -> None:
         """They have again, or have still, what they gave."""

@@ -6,14 +6,14 @@ who gives way. All else, and all chance, is the same for each of them.
 
 from __future__ import annotations
 
-import bisect
 import math
 import random
 from typing import Any, Protocol
 
 from deeprec_ext.arbiter.observed import Count
 from deeprec_ext.simulator.cluster.cluster_job import ClusterJob
-from deeprec_ext.simulator.cluster.machines import Machine, Machines, Pod, smallest_misses
+from deeprec_ext.simulator.cluster.line import Line, Refused
+from deeprec_ext.simulator.cluster.machines import Machine, Machines, Pod
 from deeprec_ext.simulator.cluster.week import SERVING_PRIORITY, WEEK, Week
 from deeprec_ext.simulator.virtual_clock import Clock, Event
 
@@ -56,13 +56,14 @@ class Cluster:
         self.ended: list[ClusterJob] = []
         self.serving: list[Pod] = []
         self.serving_waits: list[float] = []
-        self.pending: list[tuple[int, int]] = []  # by priority, then age: (-priority, number)
-        self._by_number: dict[int, Pod] = {}  # those
+        self.line = Line()
         self.evictions = 0
         self.used_seconds = self.there_seconds = 0.0  # core seconds of the week
         self.way: Way
         self._unsettled = False
         self._number = 0
+        self._freed = 0  # `Machines.freed`, as it was when these two were begun
+        self._no_room, self._no_victims = Refused(), Refused()
         self._accounted = 0.0
         self._starts = random.Random(f"{week.seed}/starts")
         self._luck = {one.name: random.Random(f"{week.seed}/{one.name}") for one in self.machines.all}
@@ -344,15 +345,11 @@ class Cluster:
     def _forget(self, job: ClusterJob, pod: Pod) -> None:
         """At once."""
         if pod.machine is None:
-            self._no_longer_waits(pod)
+            self.line.drop(pod)
         self.machines.give_back(pod)
         if pod in job.pods:
             job.pods.remove(pod)
         self._unsettled = True
-
-    def _no_longer_waits(self, pod: Pod) -> None:
-        if self._by_number.pop(pod.number, None) is not None:
-            del self.pending[bisect.bisect_left(self.pending, (-pod.priority, pod.number))]
 
     def _missing(self, job: ClusterJob) -> list[Pod]:
         """Pods that its target wants and that are not there."""
@@ -387,8 +384,7 @@ class Cluster:
                     self._leave(job, pod)
 
     def _waits(self, pod: Pod) -> None:
-        bisect.insort(self.pending, (-pod.priority, pod.number))
-        self._by_number[pod.number] = pod
+        self.line.add(pod)
         self._unsettled = True
 
     def _starting(self, pod: Pod) -> None:
@@ -401,7 +397,7 @@ class Cluster:
             pod = next((one for one in reversed(self.serving) if one.machine is None), self.serving[-1])
             self.serving.remove(pod)
             if pod.machine is None:
-                self._no_longer_waits(pod)
+                self.line.drop(pod)
                 self.serving_waits.append(self.now - pod.created)
             self.machines.give_back(pod)
             self._unsettled = True
@@ -412,8 +408,6 @@ class Cluster:
 
     def _evict_for(self, pod: Pod) -> bool:
         """False: nobody's going would help."""
-        if self.now < pod.evicts_until:
-            return True
         victims = self.machines.victims(pod)
         if not victims:
             return False
@@ -431,24 +425,33 @@ class Cluster:
     def _settle(self) -> None:
         while self._unsettled:
             self._unsettled = False
-            missed: list[Any] = []
-            hopeless: set[tuple[int, float, int]] = set()
-            for _, number in list(self.pending):
-                if (pod := self._by_number.get(number)) is None:
-                    continue
-                misses = smallest_misses(missed, pod.request)
-                if not misses and self.machines.place(pod):
-                    self._no_longer_waits(pod)
-                    if pod.role == SERVING:
-                        self.serving_waits.append(self.now - pod.created)
-                    self._starting(pod)
-                    continue
-                if not misses:
-                    missed.append(pod.request)
-                key = (pod.priority, pod.request.cpu, pod.request.memory_bytes)
-                if key not in hopeless and self.way.preempts(pod) and not self._evict_for(pod):
-                    hopeless.add(key)
+            if self._freed != self.machines.freed:  # else what had no room then has none now
+                self._freed = self.machines.freed
+                self._no_room, self._no_victims = Refused(), Refused()
+            self.line.look(self._number, self._tries)
             self.way.room()
+
+    def _tries(self, pod: Pod) -> bool:
+        """To find room, or to make some; whether others like it, which are younger, are to try as well."""
+        request = pod.request
+        if not self._no_room.has(0, request):
+            if self.machines.place(pod):
+                self.line.drop(pod)
+                if pod.role == SERVING:
+                    self.serving_waits.append(self.now - pod.created)
+                self._starting(pod)
+                return True
+            self._no_room.add(0, request)
+        if not self.way.preempts(pod):
+            return False
+        if self.clock.now < pod.evicts_until:
+            return True
+        if self._no_victims.has(pod.priority, request):
+            return False
+        if self._evict_for(pod):
+            return True
+        self._no_victims.add(pod.priority, request)
+        return False
 
     def _next_look(self, job: ClusterJob) -> None:
         if job.looks < len(LOOK_SECONDS):

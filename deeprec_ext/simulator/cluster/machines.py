@@ -39,6 +39,7 @@ class Machine:
     cores: float = 0.0  # free
     memory: int = 0
     pods: dict[Pod, None] = field(default_factory=dict)  # in the order of their coming
+    first_to_go: list[Pod] | None = None  # those in the order of `_victim_order`; None: not known
 
     def has_room(self, request: Resources) -> bool:
         return self.cores + ROUNDING >= request.cpu and self.memory >= request.memory_bytes
@@ -54,6 +55,7 @@ class Machines:
             for number in range(count)
         ]
         self.used = 0.0  # cores
+        self.freed = 0  # how often there has come to be more room, or more that could be made
         self.capacity = count * whole.cpu  # of those that are up
 
     def take(self, pod: Pod, machine: Machine) -> None:
@@ -61,7 +63,7 @@ class Machines:
         assert machine.up and machine.open and pod.machine is None and machine.has_room(pod.request), pod
         machine.cores -= pod.request.cpu
         machine.memory -= pod.request.memory_bytes
-        machine.pods[pod] = None
+        machine.pods[pod] = machine.first_to_go = None
         pod.machine = machine
         self.used += pod.request.cpu
 
@@ -70,7 +72,8 @@ class Machines:
             machine.cores += pod.request.cpu
             machine.memory += pod.request.memory_bytes
             del machine.pods[pod]
-            pod.machine = None
+            machine.first_to_go = pod.machine = None
+            self.freed += 1
             self.used -= pod.request.cpu
 
     def place(self, pod: Pod) -> bool:
@@ -110,6 +113,7 @@ class Machines:
     def back(self, machine: Machine) -> None:
         machine.up = machine.open = True
         machine.turn += 1
+        self.freed += 1
         self.capacity += machine.whole.cpu
 
     def victims(self, pod: Pod) -> list[Pod]:
@@ -117,32 +121,29 @@ class Machines:
 
         Who is leaving has been asked by somebody else. Empty: no node has them.
         """
-        best: tuple[tuple[int, int], list[Pod]] | None = None
+        priority, need, much = pod.priority, pod.request.cpu - ROUNDING, pod.request.memory_bytes
+        best: list[Pod] = []
+        score = priority, 0
         for machine in self.all:
             if not (machine.up and machine.open):
                 continue
-            cores, memory, found = machine.cores, machine.memory, []
-            lower = sorted(
-                (one for one in machine.pods if one.priority < pod.priority and not one.leaving), key=_victim_order
-            )
-            for one in lower:
-                if cores + ROUNDING >= pod.request.cpu and memory >= pod.request.memory_bytes:
+            if machine.first_to_go is None:
+                machine.first_to_go = sorted(machine.pods, key=_victim_order)
+            found: list[Pod] = []
+            cores, memory = machine.cores, machine.memory
+            for one in machine.first_to_go:
+                if one.leaving:
+                    continue
+                if one.priority >= priority or (one.priority, len(found) + 1) >= score:
                     break
                 found.append(one)
                 cores, memory = cores + one.request.cpu, memory + one.request.memory_bytes
-            if cores + ROUNDING < pod.request.cpu or memory < pod.request.memory_bytes:
-                continue
-            score = (max((one.priority for one in found), default=-(1 << 31)), len(found))
-            if best is None or score < best[0]:
-                best = score, found
-        return best[1] if best is not None else []
+                if cores >= need and memory >= much:
+                    best, score = found, (one.priority, len(found))
+                    break
+        return best
 
 
 def _victim_order(pod: Pod) -> tuple[int, int]:
     """The lowest priority first; of one priority the youngest."""
     return pod.priority, -pod.number
-
-
-def smallest_misses(missed: list[Resources], request: Resources) -> bool:
-    """Whether a request that is no larger has found no room since there was last some."""
-    return any(request.cpu >= one.cpu and request.memory_bytes >= one.memory_bytes for one in missed)

@@ -41,6 +41,8 @@ class Outcome:
     waited_hours: float  # without any pod
     serving_wait_mean: float
     serving_wait_max: float
+    serving_over_2: float  # share of its pods that wait longer than 2 s
+    serving_over_5: float
     decisions: int = 0
     decide_mean_seconds: float = 0.0  # processor time
     decide_max_seconds: float = 0.0
@@ -68,6 +70,7 @@ def outcome(cluster: Cluster) -> Outcome:
         paused_hours=sum(job.paused for job in jobs) / 3600, stood_hours=sum(job.stood for job in jobs) / 3600,
         redone_hours=sum(job.redone for job in jobs) / 3600, waited_hours=sum(job.waited for job in jobs) / 3600,
         serving_wait_mean=statistics.fmean(waits) if waits else 0.0, serving_wait_max=max(waits, default=0.0),
+        serving_over_2=_over(waits, 2.0), serving_over_5=_over(waits, 5.0),
         decisions=len(spent), decide_mean_seconds=statistics.fmean(spent) if spent else 0.0,
         decide_max_seconds=max(spent, default=0.0),
     )  # fmt: skip
@@ -87,6 +90,10 @@ def group(jobs: Sequence[ClusterJob]) -> Group:
 def _end(job: ClusterJob) -> float:
     assert job.ended is not None
     return job.ended
+
+
+def _over(waits: Sequence[float], seconds: float) -> float:
+    return sum(one > seconds + 1e-6 for one in waits) / max(1, len(waits))
 
 
 def _share(values: Sequence[float], share: float) -> float:

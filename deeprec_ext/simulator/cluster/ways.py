@@ -122,7 +122,8 @@ class Arbitrated:
     """Args:
     decide: `arbiter.deciding.decide` with its rules.
     batch_seconds: what happens within this time is decided on together.
-    apart_seconds: between two decisions, at least, where a job has come or serving waits.
+    waits_seconds: between two decisions, at least, where serving waits: as the operator's, which such a pod calls at once.
+    apart_seconds: the same, where a job has come.
     calm_seconds: the same, where something else has changed.
     at_least_every: seconds between two decisions while jobs are there.
     """
@@ -131,10 +132,11 @@ class Arbitrated:
 
     def __init__(
         self, cluster: Cluster, decide: Callable[[observed.Cluster], Decision], batch_seconds: float = 1.0,
-        apart_seconds: float = 5.0, calm_seconds: float = 15.0, at_least_every: float = 300.0,
+        waits_seconds: float = 1.0, apart_seconds: float = 5.0, calm_seconds: float = 15.0, at_least_every: float = 300.0,
     ) -> None:  # fmt: skip
         self.cluster, self.decide = cluster, decide
         self.batch, self.apart, self.calm, self.every = batch_seconds, apart_seconds, calm_seconds, at_least_every
+        self.waits = waits_seconds
         self.decisions, self.changed = 0, 0
         self.decide_seconds: list[float] = []  # of processor time
         self.watch: Callable[[observed.Cluster, Decision], None] | None = None
@@ -148,7 +150,7 @@ class Arbitrated:
         return False
 
     def room(self) -> None:
-        self._soon(self.apart if any(pod.machine is None for pod in self.cluster.serving) else self.calm)
+        self._soon(self.waits if any(pod.machine is None for pod in self.cluster.serving) else self.calm)
 
     def looked(self, job: ClusterJob) -> None:
         job.bid = None

@@ -343,3 +343,12 @@ def test_pods_beyond_an_allowance_count_as_leaving_for_some_minutes():
 
 def test_a_cluster_without_anything_is_decided_on():
     assert decide(Cluster(NOW, (), (), (), ())).allowances == ()
+
+
+def test_a_pod_of_others_is_given_a_worker_before_a_ps_whose_slots_have_to_move_first():
+    low = job("low", (1, 0), (3, 0), allowed=(3, 0), on="node-000")
+    high = job("high", (0, 0), (0, 3), priority=1, allowed=(0, 3), on="node-001")
+    assert sizes(cluster([low, high], nodes(2), [pod("web", 9)])) == {"low": (3, 0), "high": (0, 2)}
+    assert sizes(cluster([low, high], nodes(2), [pod("web", 9), pod("two", 9, 4.0)])) != {"low": (3, 0), "high": (0, 2)}
+    only = cluster([low], nodes(1), [pod("web", 9)])
+    assert sizes(only) == {"low": (2, 0)}, "where there is no worker, a PS goes"

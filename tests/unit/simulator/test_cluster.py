@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import itertools
 import math
+import random
 
 import pytest
 
@@ -14,6 +15,8 @@ from deeprec_ext.arbiter.observed import Count, Pods, Resources
 from deeprec_ext.simulator.cluster import week as weeks
 from deeprec_ext.simulator.cluster.engine import Cluster
 from deeprec_ext.simulator.cluster.learning import Learner
+from deeprec_ext.simulator.cluster.line import Line, Refused
+from deeprec_ext.simulator.cluster.machines import Machine, Machines, Pod
 from deeprec_ext.simulator.cluster.told import outcome
 from deeprec_ext.simulator.cluster.ways import Alone, Arbitrated, Gang
 from deeprec_ext.simulator.cluster.week import GB, HOUR, WEEK, Costs, Mishaps, Serving, Submitted, Week
@@ -163,6 +166,78 @@ def test_serving_has_its_pods_within_seconds_in_a_full_cluster(way):
     (one,) = cluster.ended
     assert len(cluster.serving_waits) == 2 and max(cluster.serving_waits) < 10
     assert (one.evicted > 0) == (way != "arbiter"), "with the arbiter they give way themselves"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_waits_tries_in_the_order_of_priority_and_age_until_none_of_its_kind_can_have_any(seed):
+    chance, line = random.Random(seed), Line()
+    pods = [waits(number, chance.choice((0, 5)), chance.choice((1.0, 2.0))) for number in range(30)]
+    for one in chance.sample(pods, len(pods)):
+        line.add(one)
+    gone = chance.sample(pods, 5)
+    for one in gone * 2:
+        line.drop(one)
+    tried: list[int] = []
+    over: dict[tuple[int, float], int] = {}
+
+    def tries(one: Pod) -> bool:
+        tried.append(one.number)
+        line.add(waits(100 + len(tried), chance.choice((0, 5)), 1.0))  # comes too late
+        if chance.random() < 0.5:
+            line.drop(one)
+        if chance.random() < 0.2:
+            over[one.priority, one.request.cpu] = len(tried)
+            return False
+        return True
+
+    line.look(29, tries)
+    ordered = sorted((one for one in pods if one not in gone), key=lambda one: (-one.priority, one.number))
+    expected, at = [], 0
+    for one in ordered:
+        if over.get((one.priority, one.request.cpu), 1000) > at:
+            expected.append(one.number)
+            at += 1
+    assert tried == expected
+
+
+def waits(number: int, priority: int, of_cores: float) -> Pod:
+    return Pod("a", "worker", Resources(of_cores, GB), priority, 0.0, number)
+
+
+def test_who_is_less_important_or_wants_more_finds_nothing_either():
+    refused = Refused()
+    refused.add(5, Resources(2.0, 4 * GB))
+    assert refused.has(5, Resources(2.0, 4 * GB)) and refused.has(0, Resources(4.0, 8 * GB))
+    assert not refused.has(6, Resources(4.0, 8 * GB)) and not refused.has(5, Resources(2.0, 3 * GB))
+    refused.add(6, Resources(2.0, 4 * GB))
+    assert refused.has(6, Resources(2.0, 4 * GB)) and not refused.has(6, Resources(1.0, 9 * GB))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_victims_are_the_least_important_and_the_fewest_on_one_node(seed):
+    chance = random.Random(seed)
+    machines = Machines(4, Resources(8.0, 64 * GB), 0.0)
+    for number in range(40):
+        machines.place(waits(number, chance.choice((0, 5, 9)), chance.choice((1.0, 2.0))))
+    for one in chance.sample(list(machines.all[0].pods), 2):
+        one.leaving = True
+    asks = waits(100, chance.choice((0, 5, 9)), chance.choice((2.0, 4.0, 8.0)))
+    found = machines.victims(asks)
+
+    def needed(machine: Machine) -> list[Pod] | None:
+        """Those of it that go, worked out anew."""
+        lower = [one for one in machine.pods if one.priority < asks.priority and not one.leaving]
+        free, chosen = machine.cores, []
+        for one in sorted(lower, key=lambda one: (one.priority, -one.number)):
+            if free < asks.request.cpu:
+                chosen.append(one)
+                free += one.request.cpu
+        return chosen if free >= asks.request.cpu else None
+
+    able = [chosen for one in machines.all if (chosen := needed(one))]
+    best = min(((max(one.priority for one in chosen), len(chosen)) for chosen in able), default=None)
+    assert (best is None) == (not found)
+    assert not found or ((max(one.priority for one in found), len(found)) == best and found in able)
 
 
 def test_growth_without_room_is_given_up_and_tried_again_later():
