@@ -115,8 +115,9 @@ cluster:  ## Build a Kubernetes for the tests in tests/cluster (once; five minut
 	tests/cluster/tool/cluster build
 
 .PHONY: e2e
-e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods on a Kubernetes node in this machine (needs root)
+e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods on a Kubernetes node in this machine, then with two images (needs root)
 	$(BIN)/python -m tests.cluster.e2e
+	$(BIN)/python -m tests.cluster.e2e --package inject
 
 .PHONY: test-all
 test-all: lint  ## All three, with the long tests, a minute or longer each

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.job import say
+from benchmarks.job import end_on_signals, say
 from tests.cluster.e2e import ROOT, Failed, aimaster_overlay, cluster, pod_spec
 from tests.cluster.kube import NAMESPACES, Operator, install_crd
 from tfjob.api.client import Api
@@ -32,8 +32,26 @@ SLOT = "deeprec.io/slot"
 NAMESPACE = "shared"
 EVERY_SECONDS = 0.25
 LIMIT_SECONDS = 900.0
-TRAINING = ("ps", "worker", "chief")
-"""Of the label replica-type."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What trains in the pods of a job, each record of which takes a known time (`paced.py`).
+
+    Args:
+        command: of Python; `--records`, `--notes` and `--name` are added to it.
+        ps: how many it has, with a slot each.
+    """
+
+    command: tuple[str, ...]
+    ps: int = 0
+
+
+KINDS = {
+    "paced": Kind(("-m", "benchmarks.cluster.paced")),
+    "ps": Kind((str(ROOT / "benchmarks" / "cluster" / "paced_wide_deep.py"),), ps=1),
+    "resnet": Kind((str(ROOT / "benchmarks" / "cluster" / "paced_resnet.py"),)),
+}
 
 
 @dataclass
@@ -59,17 +77,25 @@ class World:
         self.notes.mkdir()
         self.notes.chmod(0o777)
 
+    @property
+    def address(self) -> str:
+        """Of this machine, as the node and its pods see it."""
+        lines = (self.base.parent / "env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)["HOST_IP"]
+
     def say(self, text: str) -> None:
         say(f"{time.time() - self.began:6.1f} s  {text}")
 
     def job(
-        self, name: str, workers: int, records: int, *, least: int = 0, annotations: Mapping[str, str] = {}, priority: str = ""
+        self, name: str, workers: int, records: int, *, kind: str = "paced", least: int = 0,
+        annotations: Mapping[str, str] = {}, priority: str = "",
     ) -> Manifest:  # fmt: skip
-        """A job without PS of a chief and so many workers beside it, which may be as few as `least`."""
+        """A job of a chief and so many workers beside it, which may be as few as `least`, and of the PS of its kind."""
+        command, ps = KINDS[kind].command, KINDS[kind].ps
         spec = pod_spec(self.notes)
         (container,) = spec["containers"]
         container.update(name="tensorflow", resources={"limits": {SLOT: "1"}, "requests": {SLOT: "1"}}, command=[
-            "python", "-m", "benchmarks.cluster.paced", "--records", str(records), "--notes", str(self.notes), "--name", name,
+            "python", *command, "--records", str(records), "--notes", str(self.notes), "--name", name,
         ])  # fmt: skip
         container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
         (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == str(self.notes)]
@@ -82,13 +108,15 @@ class World:
             return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
 
         given = {
-            "enabled": "true", "strategy": "allreduce", "package": "image", "min-workers": str(least),
-            "max-workers": str(workers), **annotations,
+            "enabled": "true", "package": "image", "min-workers": str(least), "max-workers": str(workers),
+            **({"max-ps": str(ps)} if ps else {"strategy": "allreduce"}), **annotations,
         }  # fmt: skip
         return {
             "apiVersion": "kubeflow.org/v1", "kind": "TFJob",
             "metadata": {"name": name, "annotations": {f"aimaster.deeprec.io/{key}": value for key, value in given.items()}},
-            "spec": {"tfReplicaSpecs": {"Chief": replicas(1), "Worker": replicas(workers)}},
+            "spec": {"tfReplicaSpecs": {
+                **({"PS": replicas(ps)} if ps else {}), "Chief": replicas(1), "Worker": replicas(workers),
+            }},
         }  # fmt: skip
 
     async def submit(self, manifest: Manifest) -> float:
@@ -199,6 +227,7 @@ def run_as_program(
 ) -> int:
     """Prints what was measured as JSON."""
     arguments = parser.parse_args()
+    end_on_signals()  # or the node, its pods and the operator would be left
     cluster("build", "--node", timeout=3600)
     try:
         print(json.dumps(asyncio.run(measure(arguments)), indent=1))

@@ -7,6 +7,9 @@ allreduce` it is a job without PS: workers go 1→2 by `deeprec-ext scale`, pods
 deleted by force, and workers go 2→1 by `replicas`. With `--autoscale`, of such a job, they come by decisions, as many as there
 may be, over the loss of the AIMaster's pod, and go by `replicas`. Pods see this machine's Python by host paths: no image is
 built.
+
+With `--package inject` there are two (`images.py`), and nothing of this machine is mounted: the AIMaster's pod and the init
+containers run ours, which has no TensorFlow, and the job's own containers one that has TensorFlow and not this package.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from typing import Any
 import yaml
 
 from benchmarks.job import say
+from tests.cluster import images
 from tests.cluster.kube import NAMESPACES, Operator, install_crd, pods_of
 from tfjob.api.client import Api
 from tfjob.model.kinds import CONFIG_MAPS, PODS, TFJOBS, Manifest
@@ -36,6 +40,9 @@ TOOL = ROOT / "tests" / "cluster" / "tool" / "cluster"
 NAMESPACE, JOB = "e2e", "census"
 AUC_AT_LEAST, ACCURACY_AT_LEAST = 0.90, 0.8
 LIMIT_SECONDS = 300.0
+PS_SCRIPT, IN_STEP_SCRIPT = "examples/census_wide_deep/train.py", "examples/allreduce_own_loop/train.py"
+AUTOSCALED_SCRIPT = "tests/behaviour/scripts/summing.py"
+SCRIPTS = (PS_SCRIPT, IN_STEP_SCRIPT, AUTOSCALED_SCRIPT)
 
 AUTOSCALED_RECORDS, MOST_WORKERS = 60_000, 2
 """Each is 20 ms of sleep: a worker trains 50 a second. So many that trying a worker pays though pods start slowly."""
@@ -64,12 +71,12 @@ def pod_spec(*directories: Path) -> Manifest:
     return spec
 
 
-def job(data: Path, steps: int, *, in_step: bool = False, autoscale: bool = False) -> Manifest:
-    script, options = "examples/census_wide_deep/train.py", ["--steps", str(steps), "--model", "/data/model"]
+def job(data: Path, steps: int, *, in_step: bool = False, autoscale: bool = False, inject: bool = False) -> Manifest:
+    script, options = PS_SCRIPT, ["--steps", str(steps), "--model", "/data/model"]
     if in_step:
-        script, options = "examples/allreduce_own_loop/train.py", ["--steps", str(steps)]
+        script, options = IN_STEP_SCRIPT, ["--steps", str(steps)]
     if autoscale:
-        script, options = "tests/behaviour/scripts/summing.py", ["--records", str(AUTOSCALED_RECORDS), "--batch", "6"]
+        script, options = AUTOSCALED_SCRIPT, ["--records", str(AUTOSCALED_RECORDS), "--batch", "6"]
 
     def template() -> Manifest:
         spec = pod_spec()
@@ -80,6 +87,10 @@ def job(data: Path, steps: int, *, in_step: bool = False, autoscale: bool = Fals
             ports=[{"name": "tfjob-port", "containerPort": 2222}],
         )
         container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
+        if inject:
+            command = ["python", f"{images.SCRIPTS_AT}/{script}", *options]
+            container.update(image=images.TRAINING, command=command, env=[], volumeMounts=[])
+            spec["volumes"] = []
         container["volumeMounts"].append({"name": "data", "mountPath": "/data"})
         spec["volumes"].append({"name": "data", "hostPath": {"path": str(data)}})
         return {"spec": {"containers": [container], "volumes": spec["volumes"]}}
@@ -88,7 +99,7 @@ def job(data: Path, steps: int, *, in_step: bool = False, autoscale: bool = Fals
         return {"replicas": count, "restartPolicy": "Never", "template": template()}
 
     how = {"strategy": "allreduce"} if in_step else {"max-ps": "4"}
-    given = {"enabled": "true", "max-workers": "3", "package": "image", **how}
+    given = {"enabled": "true", "max-workers": "3", "package": "inject" if inject else "image", **how}
     given |= {"autoscale": "true", "max-workers": str(MOST_WORKERS)} if autoscale else {}
     return {
         "apiVersion": "kubeflow.org/v1", "kind": "TFJob",
@@ -218,13 +229,16 @@ async def ours(*words: str) -> str:
     return output
 
 
-async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool, autoscale: bool) -> dict[str, Any]:
+async def play(
+    kubeconfig: str, base: Path, steps: int, *, in_step: bool, autoscale: bool, inject: bool
+) -> dict[str, Any]:
     data = base / "data"
     data.mkdir(exist_ok=True)
     data.chmod(0o777)
     overlay = base / "overlay.yaml"
     overlay.write_text(yaml.safe_dump(aimaster_overlay()))
-    words = ("--image", "localhost/busybox:1", "--aimaster-overlay", str(overlay), "--lease-namespace", "default")
+    words = ("--lease-namespace", "default", "--image")
+    words += (images.OURS,) if inject else ("localhost/busybox:1", "--aimaster-overlay", str(overlay))
     operators = [Operator(kubeconfig, base / "operator.log", *words)]
 
     def another_operator() -> None:
@@ -234,7 +248,9 @@ async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool, autosc
     try:
         async with Api.from_environment() as api:
             await api.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
-            await api.create(TFJOBS, NAMESPACE, job(data, steps, in_step=in_step, autoscale=autoscale))
+            seen = await has_what(api) if inject else {}
+            manifest = job(data, steps, in_step=in_step, autoscale=autoscale, inject=inject)
+            await api.create(TFJOBS, NAMESPACE, manifest)
             story = Story(api)
 
             async def trains() -> bool:
@@ -244,6 +260,8 @@ async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool, autosc
                 return "Succeeded" in await story.conditions()
 
             await story.until("the job trains", trains)
+            if inject:
+                await story.until("each pod has its package from another image", lambda: two_images(api), 60.0)
             told = in_step_by_itself if autoscale else in_step_all_of_it if in_step else all_of_it
             await told(api, story, another_operator)
             await story.until("the job has succeeded", succeeded, 900.0)
@@ -251,9 +269,66 @@ async def play(kubeconfig: str, base: Path, steps: int, *, in_step: bool, autosc
             await story.told("status", has="Succeeded")
             # times from the job's start, not from the second AIMaster's
             await story.told("report", "--markdown", has=r"\| S1 \| [0-4]:")
-            return autoscaled_checked(found) if autoscale else in_step_checked(found) if in_step else checked(found)
+            found = autoscaled_checked(found) if autoscale else in_step_checked(found) if in_step else checked(found)
+            return {**found, **({"images": seen} if inject else {})}
     finally:
         operators[-1].stop()
+
+
+HAS = """
+import importlib, json
+def has(name):
+    try:
+        return bool(importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        assert error.name == name, error
+        return False
+with open("/dev/termination-log", "w") as told:
+    json.dump({name: has(name) for name in ("deeprec_ext", "tensorflow")}, told)
+"""
+
+
+async def has_what(api: Api) -> dict[str, Any]:
+    """What can be imported in a pod of each image alone. Raises Failed where that is not what makes the test one."""
+    wanted = {
+        images.OURS: {"deeprec_ext": True, "tensorflow": False},
+        images.TRAINING: {"deeprec_ext": False, "tensorflow": True},
+    }
+    found: dict[str, Any] = {}
+    for name, image in (("ours", images.OURS), ("training", images.TRAINING)):
+        container = {"name": "main", "image": image, "command": ["python", "-c", HAS]}
+        spec = {"restartPolicy": "Never", "containers": [container], "automountServiceAccountToken": False}
+        await api.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+        deadline = time.monotonic() + 120.0
+        while not (ended := _terminated(await api.get(PODS, "default", name))):
+            if time.monotonic() > deadline:
+                raise Failed(f"a pod of {image} does not end")
+            await asyncio.sleep(0.2)
+        found[image] = json.loads(ended["message"]) if ended["exitCode"] == 0 else ended
+        say(f"{image} has {found[image]}")
+        await api.delete(PODS, "default", name, grace_seconds=0)
+    if found != wanted:
+        raise Failed(f"the images have {found}, not {wanted}")
+    return found
+
+
+def _terminated(pod: Manifest) -> Manifest:
+    (status,) = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    found: Manifest = (status.get("state") or {}).get("terminated") or {}
+    return found
+
+
+async def two_images(api: Api) -> bool:
+    """Whether the pods that train have one image, which is not the one from which their package was copied."""
+    pods = [pod for name, pod in (await pods_of(api, NAMESPACE, JOB)).items() if name != f"{JOB}-aimaster"]
+    pairs = set()
+    for pod in pods:
+        (init,), (own,) = (
+            pod["status"].get("initContainerStatuses") or [{}],
+            pod["status"].get("containerStatuses") or [{}],
+        )
+        pairs.add((init.get("image"), own.get("image"), init.get("imageID") != own.get("imageID")))
+    return pairs == {(images.OURS, images.TRAINING, True)}
 
 
 async def all_of_it(api: Api, story: Story, another_operator: Callable[[], None]) -> None:
@@ -342,6 +417,14 @@ def checked(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def load_images(base: Path, run: str) -> None:
+    made = images.make(base, SCRIPTS)
+    say(f"two images of {made.stat().st_size >> 20:,} MB are made")
+    cluster("load", str(made), run=run)
+    made.unlink()
+    say("the node has them")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", choices=("ps", "allreduce"), default="ps")
@@ -349,6 +432,9 @@ def main() -> int:
         "--steps", type=int, help="default 12000; of --strategy allreduce, whose steps are longer, 2000"
     )
     parser.add_argument("--autoscale", action="store_true", help="of --strategy allreduce: by decisions")
+    parser.add_argument(
+        "--package", choices=("image", "inject"), default="image", help="inject: with two images, which are built first"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
     arguments = parser.parse_args()
     in_step = arguments.strategy == "allreduce"
@@ -365,11 +451,11 @@ def main() -> int:
         cluster("node-up", run=run)
         os.environ["KUBECONFIG"] = kubeconfig
         install_crd(kubeconfig)
-        print(
-            json.dumps(
-                asyncio.run(play(kubeconfig, base, steps, in_step=in_step, autoscale=arguments.autoscale)), indent=1
-            )
-        )
+        inject = arguments.package == "inject"
+        if inject:
+            load_images(base, run)
+        played = play(kubeconfig, base, steps, in_step=in_step, autoscale=arguments.autoscale, inject=inject)
+        print(json.dumps(asyncio.run(played), indent=1))
         return 0
     except Failed as error:
         print(f"e2e: {error}", file=sys.stderr)
