@@ -98,13 +98,16 @@ demo: $(VENV)/installed-tf  ## Train Wide & Deep while PS go 1→3→2 and worke
 # --------------------------------------------------------------------------------------------------------------- check
 
 .PHONY: test
-test: lint  ## Run lint, types, layers, all tests without whole jobs, and one whole job of each kind (below 15 minutes)
+test: lint  ## Run lint, types, layers, unit tests, and one whole job of each kind (below 15 minutes)
 	$(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) tests/unit tests/docs tests/kubeflow $(LARGE_TESTS:%=--ignore=%) $(PYTEST_ARGS)
-	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 	$(BIN)/python -m pytest -m "smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
+.PHONY: test-parts
+test-parts: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the unit tests with a TensorFlow server each, that `make test` leaves out
+	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
+
 .PHONY: test-jobs
-test-jobs: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the tests of whole jobs that `make test` leaves out (CI runs both)
+test-jobs: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the tests of whole jobs that `make test` leaves out (CI runs all three)
 	$(BIN)/python -m pytest -m "not long and not smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: cluster
@@ -116,7 +119,7 @@ e2e: $(VENV)/installed-test $(VENV)/installed-tf  ## Run a TFJob with real pods 
 	$(BIN)/python -m tests.cluster.e2e
 
 .PHONY: test-all
-test-all: lint  ## Both, with the long tests, a minute or longer each
+test-all: lint  ## All three, with the long tests, a minute or longer each
 	$(BIN)/python -m pytest $(UNIT_TESTS) tests/unit tests/docs tests/kubeflow $(LARGE_TESTS:%=--ignore=%) $(PYTEST_ARGS)
 	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 	$(BIN)/python -m pytest $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from deeprec_ext import env
+from deeprec_ext.elastic import sent_away
 from deeprec_ext.elastic.agent import alike
 from deeprec_ext.elastic.agent.script_end import SCRIPT
 from deeprec_ext.layout import WORKERS, Choice, choose, facts_of_command, filled, user_tf_config
@@ -73,6 +74,7 @@ def install() -> bool:
     if env.role() == "ps":  # the server itself, or what it starts: there is no script to make elastic
         return False
     _installed = True
+    sent_away.install()
     if env.sums():
         _draw_alike()  # before anything here imports NumPy
         joined = importlib.import_module("deeprec_ext.elastic.member.joined")

@@ -37,6 +37,17 @@ def printable_lines(text: str) -> str:
     return _UNSEEN.sub("", text).translate(_LINES)
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters: cut between two words, where one ends in the second half, and said so by `…`."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    if not text[most - 1].isspace():
+        whole = head.rstrip().rpartition(" ")[0]
+        head = whole if len(whole) >= most // 2 else head
+    return head.rstrip(" ,;:") + "…"
+
+
 class LineFormatter(logging.Formatter):
     """A record is one line; only a traceback has more, which are safe as well."""
 

@@ -63,6 +63,15 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def format_memory(count: float) -> str:
+    """`966367641600` → `"900 GiB"`, as limits of memory are written."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{round(count, 1 if count < 100 else 0):g} {unit}"
+        count /= 1024
+    return f"{round(count, 1):g} TiB"
+
+
 def format_seconds(seconds: float) -> str:
     """`0.0123` → `"12 ms"`, `83` → `"1:23"`, `200_000` → `"2 d 7 h"`."""
     if seconds < 1:

@@ -2,7 +2,8 @@
 
     {"version": 1, "rules": {…}, "cluster": {…}, "decision": {…}}
 
-Only decisions that changed something are written. A job that is as in the line before is `{"as": its place there,
+Only decisions that changed something are written. A job that is as in the line before (of the same `term`: a leader that wakes
+up among the lines of another means its own) is `{"as": its place there,
 "silent_seconds": …}`, and its allowance `null` where it keeps the one that it was observed with: of a thousand jobs a line has
 those that changed. The first line of a writer, and of a file, has all. A last line without a newline is torn: a reader leaves
 it out, a writer cuts it off. Beyond `BYTES_MAX` the file becomes `NAME.1.jsonl`, in place of the one of that name.
@@ -39,10 +40,10 @@ def former(path: Path) -> Path:
 
 
 class Record:
-    """The writer: of one leader at a time. What cannot be written is said once, and nobody's decision waits for it."""
+    """The writer: of one leader at a time, in its term. What cannot be written is said once, and no decision waits for it."""
 
-    def __init__(self, path: Path, rules: Rules = Rules()) -> None:  # noqa: B008  (frozen)
-        self.path, self._rules = path, rules
+    def __init__(self, path: Path, rules: Rules = Rules(), term: int = 0) -> None:  # noqa: B008  (frozen)
+        self.path, self._rules, self._term = path, rules, term
         self._known: dict[Job, int] = {}  # jobs of the line before, not silent → their places
         self._names: frozenset[str] = frozenset()  # of the line before
         self._began = self._failing = False
@@ -80,7 +81,7 @@ class Record:
             jobs.append(vars(job) if place is None else {"as": place, "silent_seconds": job.silent_seconds})
         kept = [None if one == job.allowance else vars(one) for one, job in zip(decision.allowances, cluster.jobs)]
         values = {
-            "version": VERSION, "rules": vars(self._rules), "cluster": {**vars(cluster), "jobs": jobs},
+            "version": VERSION, "term": self._term, "rules": vars(self._rules), "cluster": {**vars(cluster), "jobs": jobs},
             "decision": {**vars(decision), "allowances": kept},
         }  # fmt: skip
         return json.dumps(values, separators=(",", ":"), default=vars).encode() + b"\n"
@@ -142,14 +143,14 @@ def recorded(path: Path) -> Iterator[tuple[Cluster, Rules, Decision]]:
     if not path.exists() and not former(path).exists():
         raise UsageError(f"{path}: no decisions of an arbiter were recorded there so far")
     for each in (former(path), path):
-        before: tuple[Job, ...] = ()
+        before: dict[object, tuple[Job, ...]] = {}
         for number, line in _lines(each):
-            where = f"{each}, line {number}"
+            where, term = f"{each}, line {number}", str(line.get("term"))
             try:
-                found = _read(line, before)
+                found = _read(line, before.get(term, ()))
             except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
                 raise UsageError(f"{where}: is damaged ({error!r:.200})") from None
-            before = found[0].jobs
+            before[term] = found[0].jobs
             yield found
 
 

@@ -7,7 +7,7 @@ from deeprec_ext.arbiter.observed import Job, Waiting
 from deeprec_ext.arbiter.room import CPU, MEMORY, PODS, UNLIMITED
 from deeprec_ext.arbiter.seating import CHIEF, OTHER, PS, WORKER, Party, Seating, Shortage
 from deeprec_ext.printable import printable
-from deeprec_ext.units import counted, format_bytes
+from deeprec_ext.units import counted, format_memory
 
 LOST = "the room of some of its pods is gone"
 STARTS = "starts with its least"
@@ -17,10 +17,21 @@ DEADLINE = "to make its deadline"
 EVENS = "it gains more by them than others lose"
 GAVE_EQUALS = "others gain more by them"
 NOT_TAKEN = "others have what it has not taken"
+GOES_ON = "goes on with what it has"
+NOT_YET = "nothing has been decided for it yet"
+"""Of a job without an allowance: no arbiter runs, or it has not looked yet."""
+
 NAME_SHOWN = 80
 FIGURES = 10
 """Of those that wait, who is told what is free: with each change of it they are told anew, a write each."""
 ROLES = {CHIEF: "chief", PS: "PS", WORKER: "worker", OTHER: "pod beside them"}
+
+
+def need(why: str) -> str:
+    """Of a sentence that begins with `waits`, what is needed: where it is said already that somebody waits."""
+    if why.startswith("waits for "):
+        return f"needs {why[len('waits for ') :]}"
+    return why[len("waits: ") :] if why.startswith("waits: ") else why
 
 
 def gave_way(pod: Waiting) -> str:
@@ -56,8 +67,8 @@ def runs(party: Party, size: Size) -> str:
 
 def lacks(seating: Seating, party: Party, short: Shortage | None) -> str:
     if short is None:
-        return "goes on with what it has: some of its least has just lost its room"
-    return f"goes on with what it has: no room for a {ROLES[short.role]} of {_amount(seating, party, short.role)}"
+        return f"{GOES_ON}: some of its least has just lost its room"
+    return f"{GOES_ON}: no room for a {ROLES[short.role]} of {_amount(seating, party, short.role)}"
 
 
 def waits(
@@ -68,7 +79,7 @@ def waits(
         text = (
             f"waits: room is kept for {printable(kept_for.job.name)[:NAME_SHOWN]}"
             if kept_for is not None
-            else "waits a moment"
+            else "waits: there is room, and it may start when what has just changed has settled"
         )
         return f"{text}; {_line(place)}"
     dims = range(len(short.needs))
@@ -169,7 +180,7 @@ def _of(seating: Seating, dim: int, value: float) -> str:
     if dim == CPU:
         return f"{value / 1000:.1f} cores"
     if dim == MEMORY:
-        return format_bytes(value)
+        return format_memory(value)
     if dim == PODS:
         return counted(int(value), "pod")
     return f"{value / 1000:g} {printable(seating.scale.names[dim])[:NAME_SHOWN]}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from deeprec_ext.autoscaler.history.history import History, HistoryError, default_path
 from deeprec_ext.bounds import whole
-from deeprec_ext.cli.cluster.target import Target, add_options, cluster_of
+from deeprec_ext.cli.cluster.target import INSTALLED_IN, Target, add_options, cluster_of
 from deeprec_ext.cli.fitting import Column, Fitted
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UsageError
@@ -48,9 +48,6 @@ COLUMNS = (
 )
 """The least important go where a terminal is narrow; words are not broken."""
 
-INSTALLED_IN = "deeprec-ext"
-"""As the manifests have it."""
-
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -68,7 +65,9 @@ def add(commands: Any) -> None:
         "-A", "--all-namespaces", action="store_true", help="jobs of all, of the history of the cluster"
     )
     parser.add_argument(
-        "--installed-in", metavar="NAMESPACE", default=INSTALLED_IN, help=f"where that runs (default {INSTALLED_IN})"
+        "--installed-in",
+        metavar="NAMESPACE",
+        help=f"where that runs (default: the jobs' namespace, else {INSTALLED_IN})",
     )
     parser.add_argument("--script", help="jobs of this script only, as the list names it")
     parser.add_argument(

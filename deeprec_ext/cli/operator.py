@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tfjob.operator.arbiter.acting import ArbiterOptions
 
 RULES = (STRICT, WEIGHT)
+NAMESPACES_MAX = 32
+"""Each costs up to eleven watches, of a connection each."""
 
 
 def add(commands: Any) -> None:
@@ -28,7 +31,10 @@ def add(commands: Any) -> None:
         "--mode", choices=("standalone", "beside-kubeflow"), default="standalone",
         help="standalone: the only controller of TFJobs; beside-kubeflow: Kubeflow's training operator is there as well",
     )  # fmt: skip
-    parser.add_argument("--namespace", help="only TFJobs of this namespace (default: all)")
+    parser.add_argument(
+        "--namespace", action="append", default=[], metavar="NAME", help="only TFJobs of this namespace, with rights there and "
+        f"nowhere else; may be repeated, up to {NAMESPACES_MAX} (default: all, with rights in the whole cluster)",
+    )  # fmt: skip
     parser.add_argument("--gang-scheduler", default="", metavar="NAME", help="make PodGroups: volcano, or a scheduler "
                         "with the coscheduling plugin of scheduler-plugins")  # fmt: skip
     parser.add_argument("--image", default="", help="of the AIMaster's pods (default: the operator's own)")
@@ -47,7 +53,8 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--lease-namespace",
         default="",
-        help="where the operators elect a leader, and the webhook's certificate is (default: their own)",
+        help="where the operators elect a leader, and the webhook's certificate is (default: their own; outside of a cluster "
+        "the first --namespace)",
     )
     parser.add_argument("--et", action="store_true", help="the ET operator's kinds as well: TrainingJobs are run as TFJobs, "
                         "ScaleOuts and ScaleIns scale elastic TFJobs (kai.alibabacloud.com/v1alpha1)")  # fmt: skip
@@ -79,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     return start(
         OperatorOptions(
-            namespace=arguments.namespace, lease_namespace=arguments.lease_namespace, scheduler=arguments.gang_scheduler,
+            namespaces=namespaces_of(arguments.namespace) or (None,), lease_namespace=arguments.lease_namespace,
+            scheduler=arguments.gang_scheduler,
             aimaster=Options(arguments.image, arguments.package_image, overlay=read_overlay(arguments.aimaster_overlay),
                              scheduler=arguments.gang_scheduler, beside_kubeflow=beside, history=arguments.history),
             metrics_port=arguments.metrics_port or None,
@@ -117,8 +125,25 @@ def _label(text: str) -> tuple[str, str]:
     return label, value
 
 
+def namespaces_of(given: Sequence[str]) -> tuple[str, ...]:
+    """Each once. Raises UsageError."""
+    from tfjob.model.names import is_dns_label
+
+    found = tuple(dict.fromkeys(given))
+    for one in found:
+        if not is_dns_label(one):
+            raise UsageError(f"--namespace {one!r}: is no name of a namespace; leave it out for all of the cluster")
+    if len(found) > NAMESPACES_MAX:
+        raise UsageError(
+            f"--namespace: {len(found)} namespaces, of which each is watched by itself; give at most {NAMESPACES_MAX}, or "
+            "rights in the whole cluster"
+        )
+    return found
+
+
 def check(arguments: argparse.Namespace, beside: bool) -> None:
     """Raises UsageError."""
+    namespaces_of(arguments.namespace)
     if arguments.history:
         service_at(f"{SCHEME}{arguments.history}", Path())
     if arguments.webhook_url and not beside:

@@ -108,6 +108,7 @@ def described(plan: RunPlan, pool: Asked) -> str:
     """For a dry run: who is in the pool, and what they share. Nothing is written. Raises UsageError where the job could never
     be one of them."""
     directory, entry = PoolDirectory.of(pool.name), _entry(plan, pool)
+    directory.check()
     seen = look(directory, time.time())
     cores = share(directory, entry, seen, pool.cores).cores
     most, least = needed(entry, entry.written).cpu, needed(entry, entry.least).cpu

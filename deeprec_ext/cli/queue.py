@@ -2,6 +2,7 @@
 
 deeprec-ext queue                       the pools of this machine (`run --pool`); where there are none, the kubeconfig's cluster
 deeprec-ext queue --pool NAME           one of them
+deeprec-ext queue --pool NAME --set JOB priority=500       from now on
 deeprec-ext queue -n NAMESPACE          the cluster's TFJobs (`kubectl deeprec queue`)
 """
 
@@ -13,7 +14,9 @@ import functools
 import importlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,14 +27,17 @@ from typing import Any
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
 from deeprec_ext.cli.cluster.target import Target, add_options, cluster_of
 from deeprec_ext.errors import UsageError
+from deeprec_ext.launch.pool import changing
 from deeprec_ext.launch.pool.entry import PoolSize
 from deeprec_ext.launch.pool.places import PoolDirectory, pools_directory
-from deeprec_ext.launch.pool.seen import Seen, look, observed
+from deeprec_ext.launch.pool.seen import Seen, look, observed, standing, stands
 from deeprec_ext.printable import printable_lines
-from deeprec_ext.units import counted
+from deeprec_ext.units import counted, parse_cores
 from deeprec_ext.wholefiles import write
 
 WATCH_SECONDS = 1.0
+WIDTH_LEAST = 60
+"""Columns: a narrower terminal wraps lines itself."""
 
 
 def add(commands: Any) -> None:
@@ -41,6 +47,13 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--pool", metavar="NAME", help="of this machine: this pool alone")
     add_options(parser, "TFJobs of this one only")
+    parser.add_argument(
+        "--set", nargs="+", metavar=("JOB", "KEY=VALUE"),
+        help="of a pool: from now on the job has this priority, this weight, or both, until it ends; a TFJob has its "
+        "PriorityClass and annotation for that",
+    )  # fmt: skip
+    parser.add_argument("--pool-cores", metavar="CORES", help="from now on the pool has so many")
+    parser.add_argument("--dry-run", action="store_true", help="of --set and --pool-cores: say what would be changed")
     parser.add_argument("--watch", action="store_true", help="again each second, until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="as JSON; with --watch one line each second")
     parser.add_argument(
@@ -50,10 +63,17 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     target = cluster_of(arguments)
+    changes = arguments.set is not None or arguments.pool_cores is not None
+    if arguments.dry_run and not changes:
+        raise UsageError("queue: --dry-run is about what --set and --pool-cores would change; leave it out")
+    if changes and target is not None:
+        raise UsageError(_OF_A_CLUSTER)
+    if changes and arguments.pool is None:
+        raise UsageError("queue: --set and --pool-cores change a pool of this machine; name it with --pool")
     if arguments.pool is not None:
         if target is not None:
             raise UsageError("queue: --pool is of this machine; leave it out for a cluster")
-        return _of_pools(arguments)
+        return change(arguments) if changes else _of_pools(arguments)
     if target is None and not pools() and _has_kubeconfig():
         target = Target()
     if target is None:
@@ -62,6 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("queue: --html is of a pool of this machine; name it with --pool")
     module = importlib.import_module("deeprec_ext.cli.cluster.queue")
     return target.run(functools.partial(module.run, arguments))
+
+
+_OF_A_CLUSTER = (
+    "queue: --set and --pool-cores change a pool of this machine. A TFJob's weight is an annotation, obeyed while it runs "
+    "(kubectl annotate --overwrite tfjob JOB aimaster.deeprec.io/weight=2); its priority is its pods' PriorityClass"
+)
 
 
 def _has_kubeconfig() -> bool:
@@ -91,6 +117,11 @@ class View:
     def size(self) -> PoolSize:
         return self.seen.size or PoolSize(0.0, 0)
 
+    @staticmethod
+    def cores_of(job: Job) -> float:
+        """That its processes count for."""
+        return sum(float(getattr(job.pods, pod.role).cpu) for pod in job.placed)
+
 
 def view(pool: PoolDirectory, now: float) -> View:
     """With what each may have at this moment. Where nobody has decided yet nothing is allowed."""
@@ -107,11 +138,7 @@ def _undecided(job: Job) -> Allowance:
 
 
 def _of_pools(arguments: argparse.Namespace) -> int:
-    chosen = [PoolDirectory.of(arguments.pool)] if arguments.pool is not None else pools()
-    if arguments.pool is not None and not chosen[0].path.is_dir():
-        raise UsageError(
-            f"queue: no job of yours has named the pool {arguments.pool}; there are {_named(pools_directory())}"
-        )
+    chosen = [_pool(arguments.pool)] if arguments.pool is not None else pools()
     if arguments.html is not None:
         if arguments.json or arguments.watch:
             raise UsageError(
@@ -128,6 +155,55 @@ def _of_pools(arguments: argparse.Namespace) -> int:
         time.sleep(WATCH_SECONDS)
 
 
+def _pool(name: str) -> PoolDirectory:
+    """Raises UsageError: there is none, or none that is to be read."""
+    pool = PoolDirectory.of(name)
+    pool.check()
+    if not pool.path.is_dir():
+        raise UsageError(f"queue: no job of yours has named the pool {name}; there are {_named(pools_directory())}")
+    return pool
+
+
+def change(arguments: argparse.Namespace) -> int:
+    """What `--set` and `--pool-cores` say; both are checked before one is done."""
+    if arguments.watch or arguments.html is not None:
+        raise UsageError(f"queue: {'--watch' if arguments.watch else '--html'} shows a pool; change it without")
+    pool, now = _pool(arguments.pool), time.time()
+    seen, told = look(pool, now), list[str]()
+    values: dict[str, Any] = {"pool": pool.name, "dry_run": arguments.dry_run}
+    entry = changes = size = None
+    if arguments.set is not None:
+        changes, entry = changing.changes_of(arguments.set[1:]), changing.find(pool, seen, arguments.set[0])
+        after = changes.of(entry)
+        told.append(f"{entry.job}: priority {_both(entry.priority, after.priority)}, "
+                    f"weight {_both(entry.weight, after.weight)}")  # fmt: skip
+        values |= {"job": entry.job, "priority": after.priority, "weight": after.weight}
+    if arguments.pool_cores is not None:
+        try:
+            cores = parse_cores(arguments.pool_cores)
+        except ValueError as error:
+            raise UsageError(f"--pool-cores {error}") from None
+        size = changing.resized(pool, seen, cores)
+        told.append(f"pool {pool.name}: {_both(seen.size.cores if seen.size else 0.0, size.cores)} cores")
+        told += changing.consequences(seen, size)
+        values |= {"cores": size.cores}
+    if not arguments.dry_run:
+        if entry is not None and changes is not None:
+            changing.change_job(pool, entry, changes)
+        if size is not None:
+            changing.change_size(pool, size)
+    if arguments.json:
+        print(json.dumps({**values, "told": told}, indent=2))
+    else:
+        print(printable_lines("\n".join([*told, *(["nothing was changed (--dry-run)"] if arguments.dry_run else [])])))
+    return 0
+
+
+def _both(before: float, after: float) -> str:
+    first, second = (str(one) if isinstance(one, int) else f"{one:g}" for one in (before, after))
+    return first if before == after else f"{first} → {second}"
+
+
 def _named(directory: Path) -> str:
     try:
         names = sorted(one.name for one in directory.iterdir())
@@ -142,15 +218,34 @@ def _show(chosen: Sequence[PoolDirectory], as_json: bool, one_line: bool = False
         values = {"pools": [as_values(one) for one in views]}
         print(json.dumps(values, indent=None if one_line else 2), flush=True)
         return
-    from deeprec_ext.arbiter.telling import summary, table
-
     if not views:
         print("no job runs in a pool of this machine: `deeprec-ext run --pool NAME …` starts one")
     for one in map(shortly, views):
-        print(headline(one))
+        print("\n".join(wrapped([headline(one)])))
         if one.cluster.jobs:
-            lines = table(one.cluster, one.decision).splitlines()[len(summary(one.cluster, one.decision)) :]
-            print(printable_lines("\n".join(lines)), flush=True)
+            print(printable_lines("\n".join(fitted(one.cluster, one.decision))), flush=True)
+        if (still := standing(one.seen, time.time())) is not None:
+            still = dataclasses.replace(still, job=Path(still.job).name)
+            print(printable_lines("\n".join(wrapped([stands(still, time.time())]))), flush=True)
+
+
+def width() -> int:
+    """Of the terminal; where there is none, of one as they were."""
+    return max(WIDTH_LEAST, shutil.get_terminal_size().columns)
+
+
+def wrapped(lines: Sequence[str]) -> list[str]:
+    """To the terminal: what goes on is indented."""
+    return [
+        part for line in lines for part in textwrap.wrap(line, width(), subsequent_indent="  ", break_on_hyphens=False)
+    ]
+
+
+def fitted(cluster: Cluster, decision: Decision) -> list[str]:
+    """The table, as wide as the terminal, without the lines on nodes."""
+    from deeprec_ext.arbiter.telling import summary, table
+
+    return table(cluster, decision, width=width()).splitlines()[len(summary(cluster, decision)) :]
 
 
 def shortly(one: View) -> View:
@@ -188,7 +283,7 @@ def headline(one: View) -> str:
 
 def used(one: View) -> float:
     """Cores that its processes count for."""
-    return sum(float(getattr(job.pods, pod.role).cpu) for job in one.cluster.jobs for pod in job.placed)
+    return sum(one.cores_of(job) for job in one.cluster.jobs)
 
 
 def _write_page(chosen: Sequence[PoolDirectory], path: Path) -> int:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deeprec_ext.bounds import whole
+from deeprec_ext.cli import inpool
 from deeprec_ext.cli.cluster.target import on_cluster
 from deeprec_ext.cli.job import add_job, as_dict, directory_of, print_json
 from deeprec_ext.cli.roles import SORTS
@@ -20,6 +21,7 @@ from deeprec_ext.launch.job import Scene
 from deeprec_ext.launch.records.eventlog import EventTail, format_event
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.rundir import RunDirectory
+from deeprec_ext.security import lifetimes
 from deeprec_ext.security.tokens import page_line
 
 _WATCH_SECONDS = 0.5
@@ -52,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--rows {arguments.rows}: must be 0 or more")
     if (code := on_cluster("status", arguments)) is not None:
         return code
+    path = arguments.job.resolve()
+    if inpool.show(path, arguments) and (not arguments.watch or not RunDirectory(path).description.exists()):
+        return 0  # it waits, or has given up
     directory = directory_of(arguments)
     if not directory.in_use():
         return show_ended(directory, arguments.json)
@@ -96,7 +101,7 @@ async def _once(directory: RunDirectory, arguments: argparse.Namespace) -> None:
     async with JobClient.of(directory) as client:
         status = await patient_status(client)
     if arguments.json:
-        print_json(as_dict(status))
+        print_json(_values(directory, status))
         return
     console = Console(wide=_WIDTH)
     rows = _ROWS if arguments.rows is None and console.is_terminal else arguments.rows
@@ -116,8 +121,8 @@ async def _watch(directory: RunDirectory, arguments: argparse.Namespace) -> None
     async with JobClient.of(directory) as client:
         if arguments.json or not console.is_terminal:
             async for status in _statuses(directory, client):
-                line = json.dumps(as_dict(status)) if arguments.json else plain_line(scene_of(directory, status))
-                print(line, flush=True)
+                values = _values(directory, status) if arguments.json else {}
+                print(json.dumps(values) if arguments.json else plain_line(scene_of(directory, status)), flush=True)
             return
         with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis", transient=True) as live:
             async for status in _statuses(directory, client):
@@ -128,6 +133,13 @@ async def _watch(directory: RunDirectory, arguments: argparse.Namespace) -> None
                     rows=rows,
                 )  # fmt: skip
                 live.update(picture, refresh=True)
+
+
+def _values(directory: RunDirectory, status: pb2.StatusReply) -> dict[str, Any]:
+    """The answer, and beside it when the certificates with which it was given expire."""
+    first = lifetimes.earliest(directory.certificates, ("ca", "aimaster", "admin"))
+    ends = {} if first is None else {"expire": first[0].ends, "renewed_from": first[0].due}
+    return {**as_dict(status), "certificates": ends}
 
 
 async def _statuses(directory: RunDirectory, client: JobClient) -> AsyncIterator[pb2.StatusReply]:

@@ -12,6 +12,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ from deeprec_ext.autoscaler.history.history import Finished, HistoryError
 from deeprec_ext.autoscaler.history.possible import TEXT_MAX
 from deeprec_ext.bounds import MOST
 from deeprec_ext.errors import UsageError
-from deeprec_ext.history.identities import SERVER_NAME, client_context
+from deeprec_ext.history.identities import SERVER_NAME, client_context, role_in
 from deeprec_ext.history.record import BYTES_MAX, Kept, RecordError, from_values
+from deeprec_ext.security import lifetimes
 
 T = TypeVar("T")
 
@@ -37,6 +39,8 @@ SECONDS = 5.0
 """How long a job that begins, or has ended, waits for the service."""
 
 SHOWN = 200
+
+ISSUED_BY = "`deeprec-ext history --issue` writes new ones; in a cluster the operator renews them in the job's Secret"
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class Service:
                 answer = connection.getresponse()
                 text = answer.read(ANSWER_BYTES_MAX + 1)
         except (OSError, ssl.SSLError, http.client.HTTPException) as error:
-            raise HistoryError(f"the history {self} cannot be asked: {error!s:.{SHOWN}}") from error
+            expired = lifetimes.expired(self.certificates, ("ca", role_in(self.certificates)), time.time(), ISSUED_BY)
+            raise HistoryError(f"the history {self} cannot be asked: {expired or str(error)[:SHOWN]}") from error
         if len(text) > ANSWER_BYTES_MAX:
             raise HistoryError(f"the history {self} answers with more than {ANSWER_BYTES_MAX:,} bytes")
         try:

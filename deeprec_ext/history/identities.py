@@ -51,9 +51,10 @@ def checked_namespace(text: str) -> str:
     return text
 
 
-def writer(files: Mapping[str, bytes], namespace: str) -> dict[str, bytes]:
+def writer(files: Mapping[str, bytes], namespace: str, now: float | None = None) -> dict[str, bytes]:
     """What an AIMaster of the namespace needs: file name → content. `files`: those of the authority. Raises ValueError."""
-    certificate, key = authority.issued(files["ca.pem"], files["ca-key.pem"], checked_namespace(namespace), WRITER)
+    namespace = checked_namespace(namespace)
+    certificate, key = authority.issued(files["ca.pem"], files["ca-key.pem"], namespace, WRITER, now=now)
     return {"ca.pem": files["ca.pem"], f"{WRITER}.pem": certificate, f"{WRITER}-key.pem": key}
 
 
@@ -86,9 +87,14 @@ def client_context(directory: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(directory / "ca.pem")
-    role = WRITER if (directory / f"{WRITER}.pem").exists() else ADMIN
+    role = role_in(directory)
     context.load_cert_chain(directory / f"{role}.pem", directory / f"{role}-key.pem")
     return context
+
+
+def role_in(directory: Path) -> str:
+    """As what its owner asks."""
+    return WRITER if (directory / f"{WRITER}.pem").exists() else ADMIN
 
 
 def caller_of(certificate: Mapping[str, Any] | None) -> Caller | None:

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -38,6 +39,8 @@ from deeprec_ext.history import identities, page
 from deeprec_ext.history.database import PAGE_MAX, Database, Retention
 from deeprec_ext.history.identities import ADMIN, WRITER, Caller
 from deeprec_ext.history.record import BYTES_MAX, RecordError, from_values
+from deeprec_ext.security.authority import CA_KEY
+from deeprec_ext.security.renewing import Renewing
 from deeprec_ext.webserver import HEADERS, Safe
 
 log = logging.getLogger(__name__)
@@ -205,8 +208,12 @@ async def run(options: ServiceOptions) -> int:
         tasks = {
             loop.create_task(webserver.serve(service.api, listener, tls=context)): "it is not served",
             loop.create_task(_forget(database, options.retention)): "nothing is forgotten",
-            loop.create_task(_renew(context, options.certificates)): "certificates are not renewed",
+            loop.create_task(_follow(context, options.certificates)): "renewed certificates are not read",
         }
+        if os.access(options.certificates / CA_KEY, os.R_OK) and os.access(options.certificates, os.W_OK):
+            own = (identities.SERVER, ADMIN)  # writers' are of other directories; in a cluster the operator renews all
+            renewing = Renewing(options.certificates, identities.NAME, log.warning, only=own)
+            tasks[loop.create_task(renewing.run())] = "certificates are not renewed"
         if options.http is not None:
             open_page = stack.enter_context(contextlib.closing(webserver.bind(*options.http)))
             serving = webserver.serve(service.pages, open_page)
@@ -248,7 +255,7 @@ async def forget_all(database: Database, retention: Retention) -> int:
     return total
 
 
-async def _renew(context: ssl.SSLContext, certificates: Path) -> None:
+async def _follow(context: ssl.SSLContext, certificates: Path) -> None:
     """Files that were replaced are those of connections to come."""
     seen = _stamp(certificates)
     while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +15,8 @@ from deeprec_ext.errors import JobFailedError, UnreachableError, UsageError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb2
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import RunDirectory
-from deeprec_ext.security.credentials import open_aio_channel, server_name
+from deeprec_ext.security import lifetimes
+from deeprec_ext.security.credentials import open_aio_channel, server_name, stamp
 
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _USAGE = (
@@ -22,6 +25,8 @@ _USAGE = (
 )  # fmt: skip
 
 
+ADMIN = "admin"
+
 T = TypeVar("T")
 
 
@@ -29,8 +34,15 @@ class JobClient:
     """Async context manager. Every call has a deadline; errors are ours: unreachable, usage (refused), or failed."""
 
     def __init__(self, address: str, job: str, certificates: Path | None) -> None:
-        self._address = address
-        self._channel = open_aio_channel(address, server_name("aimaster", job), "admin", certificates)
+        self._address, self._job, self._certificates = address, job, certificates
+        self._calls = 0  # under way
+        self._open()
+
+    def _open(self) -> None:
+        """Raises OSError."""
+        seen, name = stamp(self._certificates, ADMIN), server_name("aimaster", self._job)
+        self._channel = open_aio_channel(self._address, name, ADMIN, self._certificates)
+        self._stamp = seen
         self._admin = rpc.AdminStub(self._channel)
 
     @classmethod
@@ -76,21 +88,39 @@ class JobClient:
 
     async def events(self, after: int = 0) -> AsyncIterator[pb2.Event]:
         """Events as they happen, until the AIMaster goes away (then UnreachableError)."""
+        self._calls += 1
         try:
             async for event in self._admin.Events(pb2.EventsRequest(after=after, follow=True)):
                 yield event
         except grpc.aio.AioRpcError as error:
             raise self._ours(error) from error
+        finally:
+            self._calls -= 1
 
     async def _answer(self, call: Awaitable[T]) -> T:
+        self._calls += 1
         try:
             return await call
         except grpc.aio.AioRpcError as error:
+            if self._calls == 1 and error.code() in _GONE:
+                await self._open_again()
             raise self._ours(error) from error
+        finally:
+            self._calls -= 1
+
+    async def _open_again(self) -> None:
+        """With certificates that were renewed since: a channel that connects again does so with those that it began with. Only
+        where it has no other call: those would end with it."""
+        with contextlib.suppress(OSError):  # being replaced
+            if stamp(self._certificates, ADMIN) != self._stamp:
+                before = self._channel
+                self._open()
+                await before.close()
 
     def _ours(self, error: grpc.aio.AioRpcError) -> Exception:
         if error.code() in _GONE:
-            return UnreachableError(f"the AIMaster at {self._address} does not answer: {error.details()}")
+            expired = lifetimes.expired(self._certificates, ("ca", ADMIN, "aimaster"), time.time())
+            return UnreachableError(f"the AIMaster at {self._address} does not answer: {expired or error.details()}")
         if error.code() in _USAGE:
             return UsageError(error.details() or "refused by the AIMaster")
         return JobFailedError(f"the AIMaster answered {error.code().name}: {error.details()}")

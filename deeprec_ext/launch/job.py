@@ -51,6 +51,7 @@ from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
 from deeprec_ext.rundir import RunDirectory
 from deeprec_ext.security.authority import create_certificates, issue
 from deeprec_ext.security.credentials import SERVER_OPTIONS, add_port
+from deeprec_ext.security.renewing import Renewing
 from deeprec_ext.security.tokens import make_token, page_line, write_door
 from deeprec_ext.wholefiles import write_json
 
@@ -182,7 +183,10 @@ class Job:
                 observer.on_status.append(self._notice_failure)
                 script = Script(plan.events, client, observer, self._pods, self._display.say, self._seconds)
                 await self._pods.create("aimaster", "aimaster", 0)
-                tasks += [asyncio.create_task(observer.run()), asyncio.create_task(self._show(script))]
+                renewing = Renewing(plan.directory.certificates, plan.job, self._display.say)
+                tasks += [
+                    asyncio.create_task(one) for one in (observer.run(), self._show(script), renewing.run())
+                ]  # fmt: skip
                 scripted = asyncio.create_task(script.run())
                 tasks.append(scripted)
                 for task in tasks:

@@ -127,7 +127,7 @@ def pool_settings(plan: RunPlan) -> list[tuple[str, str]]:
     if plan.pool is None:
         return []
     pool, job = PoolDirectory.of(plan.pool.name), str(plan.directory.path)
-    return [("bid_file", str(pool.bid(job))), ("allowance_file", str(pool.allowance(job)))]
+    return [("bid_file", str(pool.bid(job))), ("allowance_file", str(pool.told(job)))]
 
 
 def _history_flags(place: Place | None) -> list[str]:

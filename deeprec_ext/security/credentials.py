@@ -5,8 +5,9 @@ A certificate directory holds `ca.pem`, `<certificate>.pem` and `<certificate>-k
 same job's authority; for whom it speaks is its common name: one process (`worker-1`), or any of a role where who makes the
 certificates does not know the index (`worker`; `trainer`: not even whether it is the chief).
 
-Renewal needs no restart: a server looks at the files again at each handshake, a client whenever it opens a channel
-(agents and the AIMaster open a new one when they reconnect). Everywhere `certs=None` means no TLS at all: tests only.
+Renewal (`renewing`) needs no restart: a server looks at the files again at each handshake, a client whenever it opens a channel
+(agents, the AIMaster and `launch.client` open a new one when they reconnect). What is connected stays so: TLS looks at
+certificates when a connection is made. Everywhere `certs=None` means no TLS at all: tests only.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+READ_TRIES = 5
+"""Files of certificates change once in months, and within milliseconds."""
+
+
 class _Context(Protocol):
     def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
 
@@ -59,13 +64,26 @@ def server_name(service: str, job: str) -> str:
     return f"{service}.{re.sub('[^a-z0-9._-]', '-', job.lower())[:50] or 'job'}"
 
 
-def _read(certs: str | Path, role: str) -> tuple[bytes, bytes, bytes]:
+def _paths(certs: str | Path, role: str) -> tuple[Path, Path, Path]:
     directory = Path(certs)
-    return (
-        (directory / "ca.pem").read_bytes(),
-        (directory / f"{role}-key.pem").read_bytes(),
-        (directory / f"{role}.pem").read_bytes(),
-    )
+    return directory / "ca.pem", directory / f"{role}-key.pem", directory / f"{role}.pem"
+
+
+def stamp(certs: str | Path | None, role: str) -> tuple[int, ...]:
+    """Another one when the files of `role` have been replaced. Raises OSError."""
+    found = [path.stat() for path in _paths(certs, role)] if certs is not None else []
+    return tuple(number for one in found for number in (one.st_mtime_ns, one.st_ino))
+
+
+def _read(certs: str | Path, role: str) -> tuple[bytes, bytes, bytes]:
+    """Authorities, key and certificate that belong together, also where they are being replaced meanwhile. Raises OSError."""
+    before = stamp(certs, role)
+    for _ in range(READ_TRIES):
+        ca, key, chain = (path.read_bytes() for path in _paths(certs, role))
+        if (after := stamp(certs, role)) == before:
+            break
+        before = after
+    return ca, key, chain
 
 
 def channel_credentials(certs: str | Path, role: str) -> grpc.ChannelCredentials:
@@ -103,12 +121,8 @@ class _Files:
 
     def __init__(self, certs: str | Path, role: str) -> None:
         self._certs, self._role = Path(certs), role
-        self._seen = self._stamp()
+        self._seen = stamp(certs, role)
         self.configuration = self._load()
-
-    def _stamp(self) -> tuple[int, ...]:
-        names = ("ca.pem", f"{self._role}.pem", f"{self._role}-key.pem")
-        return tuple((self._certs / name).stat().st_mtime_ns for name in names)
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         ca, key, chain = _read(self._certs, self._role)
@@ -117,10 +131,10 @@ class _Files:
     def fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """Called by gRPC at each handshake, in one of its threads; None means unchanged."""
         try:
-            stamp = self._stamp()
-            if stamp == self._seen:
+            now = stamp(self._certs, self._role)
+            if now == self._seen:
                 return None
-            self.configuration, self._seen = self._load(), stamp
+            self.configuration, self._seen = self._load(), now
             return self.configuration
         except OSError:  # being renamed into place: the old ones are good until the next handshake
             return None

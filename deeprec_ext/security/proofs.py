@@ -1,7 +1,8 @@
 """Proof that an AIMaster of this job has had an incarnation: what an agent claims of newer ones is believed with it alone.
 
 It is an HMAC with a key made of the AIMaster's private key, so AIMasters of one job can check each other's, also when their
-store is lost, and nobody else can make one. After the certificates were renewed old proofs prove nothing, which harms nobody.
+store is lost, and nobody else can make one. Its certificate is renewed with the same key (`renewing`). A run that is resumed
+has another, and then old proofs prove nothing, which harms nobody.
 """
 
 from __future__ import annotations

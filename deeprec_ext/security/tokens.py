@@ -22,9 +22,13 @@ def make_token(certificates: Path) -> str:
     """The token of the job; a new one (mode 0600) if there is none yet. Raises OSError."""
     if token := read_token(certificates):
         return token
-    token = secrets.token_urlsafe(24)
+    token = new_token()
     wholefiles.write(certificates / NAME, token + "\n", 0o600)
     return token
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
 
 
 def read_token(certificates: Path) -> str:

@@ -53,15 +53,16 @@ class RealJob:
     """
 
     def __init__(
-        self, directory: Path, flags: tuple[str, ...], command: tuple[str, ...] = (), verb: str = "run"
-    ) -> None:
+        self, directory: Path, flags: tuple[str, ...], command: tuple[str, ...] = (), verb: str = "run",
+        module: str = "deeprec_ext.cli.main",
+    ) -> None:  # fmt: skip
         self.directory = directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         self._output = directory.with_name(f"{directory.name}.out")
         words = [
             sys.executable,
             "-m",
-            "deeprec_ext.cli.main",
+            module,
             verb,
             "--workdir",
             str(directory),
@@ -190,6 +191,10 @@ class RealJob:
             )
             self._stub = rpc.AdminStub(channel)
         return self._stub
+
+    def connect_again(self) -> None:
+        """With the certificates that there are then."""
+        self._described = 0
 
     def status(self) -> pb.StatusReply | None:
         """None while no AIMaster answers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -70,6 +71,32 @@ def test_a_job_gives_way_to_another_and_takes_back_what_it_gave(begin, pool, tmp
         assert (in_step.counts(job)[0] == 1).all(), "the chief's; who comes after the last record has none"
         data = job.summary()["data"]
         assert data["trained"] == records and data["repeated"] == data["lost"] == 0, data
+    assert look(pool, time.time()).entries == ()
+
+
+@pytest.mark.timeout(200)
+def test_while_the_launcher_that_leads_is_stopped_another_job_gives_way_and_starts(begin, pool, tmp_path):
+    hurry = tmp_path / "hurry"
+    slowly = ("--records", "80000", "--epochs", "1", "--seconds", "0.1", "--hurry", str(hurry))
+    flags = ("--strategy", "allreduce", "--workers")
+    leads = begin(*POOL, *flags, "0", command=(*in_step.COUNTED, *slowly))
+    leads.until(lambda: in_step.step(leads) > 1, "first steps")
+    low = begin(*POOL, *flags, "2", command=(*in_step.COUNTED, *slowly))
+    low.until(lambda: cores(pool) == {"run0": 1, "run1": 3} and in_step.step(low) > 1, "all four cores")
+    assert int(pool.lock(pool.term()).read_text()) == leads.process.pid
+    term = pool.term()
+    leads.process.send_signal(signal.SIGSTOP)
+    try:
+        quickly = ("--records", "2400", "--epochs", "1")
+        high = begin(*POOL, *flags, "0", "--priority", "10", command=(*in_step.COUNTED, *quickly))
+        high.until(lambda: cores(pool).get("run2"), "its start", every=0.02)
+        assert pool.term() > term and cores(pool)["run1"] == 2
+        assert high.end() == 0, high.tails()
+    finally:
+        leads.process.send_signal(signal.SIGCONT)
+    low.until(lambda: cores(pool) == {"run0": 1, "run1": 3}, "what it gave")
+    hurry.touch()
+    assert leads.end() == 0 and low.end() == 0, (leads.output, low.output)
     assert look(pool, time.time()).entries == ()
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks.operator import TFJOB as TFJOB  # the same job is measured
 from tfjob.api.client import Api, ConflictError
-from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
+from tfjob.model.kinds import PODS, SERVICE_ACCOUNTS, SERVICES, TFJOBS, Manifest, Resource
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = Resource("customresourcedefinitions", group="apiextensions.k8s.io")
@@ -99,6 +99,22 @@ async def set_phase(
         }],
     }  # fmt: skip
     await api.patch(PODS, namespace, pod, {"status": status}, "status")
+
+
+def as_account(kubeconfig: str, namespace: str, account: str, directory: Path) -> str:
+    """A kubeconfig of the same cluster, as a service account sees it."""
+
+    async def token(api: Api) -> str:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = await api.request("POST", SERVICE_ACCOUNTS.path(namespace, account, "token"), request)
+        return str(made["status"]["token"])
+
+    text = talk(kubeconfig, token)
+    found: Manifest = yaml.safe_load(Path(kubeconfig).read_text())
+    found["users"] = [{"name": one["name"], "user": {"token": text}} for one in found["users"]]
+    path = directory / f"kubeconfig-of-{account}"
+    path.write_text(yaml.safe_dump(found))
+    return str(path)
 
 
 class Operator:

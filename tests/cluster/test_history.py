@@ -34,7 +34,7 @@ from tfjob.api.client import Api, NotFoundError
 from tfjob.model import names
 from tfjob.model.kinds import EVENTS, PODS, SECRETS, TFJOBS, Manifest, Resource
 from tfjob.model.quantities import parse_quantity
-from tfjob.operator.history_certificates import SECRET
+from tfjob.operator.certificates.history_certificates import SECRET
 from tfjob.pods.certificates import HISTORY_VOLUME
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.kube import TFJOB, Operator, conditions_of, pods_of, talk, until
+from tests.cluster.kube import TFJOB, Operator, as_account, conditions_of, pods_of, until
 from tests.unit.tfjob_manifests.building import CONFINED, MANIFESTS, kustomized
 from tfjob.api.client import Api
-from tfjob.model.kinds import EVENTS, PODS, SECRETS, SERVICE_ACCOUNTS, TFJOBS, Manifest, Resource, resource_of
+from tfjob.model.kinds import EVENTS, PODS, TFJOBS, Manifest, Resource, resource_of
 
 pytestmark = [pytest.mark.usefixtures("crd"), pytest.mark.slow]
 Conversation = Callable[[Api, str], Awaitable[None]]
@@ -115,10 +114,9 @@ def test_an_operator_with_a_role_in_one_namespace_runs_its_jobs(
                 await api.create(resource_of(body), namespace, body)
 
     play(install)
-    confined = tmp_path / "kubeconfig"
-    confined.write_text(yaml.safe_dump(_as_account(kubeconfig, namespace)))
+    confined = as_account(kubeconfig, namespace, "deeprec-ext-operator", tmp_path)
     words = ("--namespace", namespace, "--lease-namespace", namespace, "--image", "deeprec-ext:1")
-    operator = Operator(str(confined), tmp_path / "operator.log", *words)
+    operator = Operator(confined, tmp_path / "operator.log", *words)
     try:
 
         async def scenario(api: Api, namespace: str) -> None:
@@ -132,21 +130,3 @@ def test_an_operator_with_a_role_in_one_namespace_runs_its_jobs(
     finally:
         assert operator.stop() == 0
     assert "forbidden" not in operator.log.read_text().lower()
-
-
-def _as_account(kubeconfig: str, namespace: str) -> Manifest:
-    """The same cluster, seen by the operator's service account."""
-    found: Manifest = yaml.safe_load(Path(kubeconfig).read_text())
-
-    async def token(api: Api) -> str:
-        async def there() -> str:
-            account = await api.get(SERVICE_ACCOUNTS, namespace, "deeprec-ext-operator")
-            for one in account.get("secrets") or []:
-                secret = await api.get(SECRETS, namespace, one["name"])
-                return base64.b64decode(secret["data"]["token"]).decode()
-            return ""
-
-        return await until(api, there, "the account's token")
-
-    text = talk(kubeconfig, token)
-    return {**found, "users": [{"name": one["name"], "user": {"token": text}} for one in found["users"]]}

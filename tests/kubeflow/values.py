@@ -18,6 +18,7 @@ from tfjob.model.kinds import PODS, Manifest
 from tfjob.model.spec import MULTIKUEUE, OURS, InvalidError, TFJob, check_manager, check_update
 from tfjob.operator.informer import EXPECTED_SECONDS, Informer
 from tfjob.operator.job_counts import JOBS, JobCounts
+from tfjob.operator.sight import EVERYWHERE
 from tfjob.pods import gang
 from tfjob.pods.replica import pod
 from tfjob.reconciling.observed import Options, retryable
@@ -345,7 +346,7 @@ def _expectations() -> None:
 
     async def main() -> None:
         changed: list[Any] = []
-        informer = Informer(None, PODS, "", None, lambda found: ("ns", "job"), changed.append)  # type: ignore[arg-type]
+        informer = Informer(None, PODS, "", EVERYWHERE, lambda found: ("ns", "job"), changed.append)  # type: ignore[arg-type]
         one = {"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "1"}}
         informer.expect(("ns", "job"), one)
         assert informer.of(("ns", "job")) == (one,)

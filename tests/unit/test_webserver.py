@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from deeprec_ext import webserver
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
-from tfjob.operator import serving_certificates as certificates
+from tfjob.operator.certificates import serving_certificates as certificates
 
 SECONDS = 10.0
 BODY_MAX = 1000

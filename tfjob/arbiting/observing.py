@@ -115,6 +115,11 @@ def hard_limits(quotas: Iterable[QuotaSeen]) -> dict[str, float]:
     return found
 
 
+def is_room(quotas: Iterable[QuotaSeen]) -> bool:
+    """Whether these, of one namespace, say how much there is for its jobs."""
+    return {"cpu", "memory"} <= set(hard_limits(quotas))
+
+
 def _by_quota(quotas: Sequence[Quota], jobs: Sequence[Job]) -> tuple[list[Node], list[Job]]:
     """A node for each namespace with a quota of CPU and memory; jobs elsewhere are left out: nobody knows of their room."""
     rooms = {one.name: f"quota of {one.name}" for one in quotas if {"cpu", "memory"} <= set(one.limits)}

@@ -41,15 +41,22 @@ class Capacities:
 
 
 def problems(bidder: Bidder, job: Job | None, seen: Seen, capacities: Capacities) -> tuple[Event, ...]:
-    """Warnings about one job. `job`: None where nothing is decided for it, because nobody knows of its room."""
+    """What its user has to know of a job. `job`: None where nothing is decided for it, because nobody knows of its room."""
     found = list(_missing_classes(bidder, seen.classes))
     found += [Event("Warning", UNREAD, f"annotation {one}; it counts as if it were not there") for one in bidder.unread]
     if job is None:
         text = (
             "the arbiter may see no nodes, and this namespace has no ResourceQuota of CPU and memory that would be its room: "
-            "it decides nothing here; give the operator the rights of tfjob/manifests/components/arbiter"
+            "it decides nothing here, and jobs have what they want; make such a quota, or give the operator the rights of "
+            "tfjob/manifests/components/arbiter"
         )
         return (*found, Event("Warning", NO_RIGHTS, text))
+    if seen.nodes is None:
+        text = (
+            f"the arbiter may see no nodes: the ResourceQuota of namespace {bidder.key[0]} is all the room that it knows; what "
+            "nodes cost, and which of them are about to go, it does not see"
+        )
+        found.append(Event("Normal", NO_RIGHTS, text))
     if any(one.role == CHIEF for one in job.placed):  # it has fitted
         return tuple(found)
     why = never_fits(job, seen, capacities.of(bidder.reach))

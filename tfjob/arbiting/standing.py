@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from deeprec_ext.arbiter import saying
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
-
-NOT_YET = "nothing has been decided for it yet"
-"""Of a job without an allowance: no arbiter runs, or it has not looked yet."""
 
 
 def standing(cluster: Cluster) -> Decision:
@@ -16,4 +14,4 @@ def standing(cluster: Cluster) -> Decision:
 
 def _unlimited(job: Job) -> Allowance:
     wanted = job.bid.wanted if job.bid is not None else job.written
-    return Allowance(job.name, True, wanted.ps, wanted.workers, job.arrived, NOT_YET)
+    return Allowance(job.name, True, wanted.ps, wanted.workers, job.arrived, saying.NOT_YET)

@@ -1,15 +1,17 @@
-"""Renders the Helm chart, and the Roles of `overlays/one-namespace`, from the kustomize sources beside this file:
-`python tfjob/manifests/render_chart.py`.
+"""Renders the Helm chart, and the Roles of an operator without a ClusterRole, from the kustomize sources beside this file:
+`python tfjob/manifests/render_chart.py`. With `--rights NAMESPACE...` it prints those Roles for several namespaces.
 
 The text is kept, comments and all; a table says what becomes a value. Run it after each change of a source; a test says
 when that was forgotten. No template does more than name a value or depend on one, so that a test can render the chart
-without Helm.
+without Helm; one thing is repeated: what there is for each namespace of jobs.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -19,6 +21,7 @@ BESIDE = '{{- if eq .Values.mode "beside-kubeflow" }}\n'
 ALONE = '{{- if eq .Values.mode "standalone" }}\n'
 EVERYWHERE = '{{- if eq .Values.scope "cluster" }}\n'
 CONFINED = '{{- if eq .Values.scope "namespace" }}\n'
+EACH = "{{- range $namespace := default (list .Release.Namespace) .Values.namespaces }}\n"
 MONITOR = "{{- if .Values.serviceMonitor }}\n"
 ARBITER = "{{- if .Values.arbiter }}\n"
 HISTORY = "{{- if .Values.history }}\n"
@@ -59,11 +62,24 @@ ROLES = {
         "deeprec-ext-controller",
     ),
     "components/et-one-namespace/role.yaml": ("components/et/cluster-role.yaml", "deeprec-ext-et", "deeprec-ext-et"),
+    "components/arbiter-one-namespace/role.yaml": (
+        "components/arbiter/cluster-role.yaml",
+        "deeprec-ext-arbiter",
+        "deeprec-ext-arbiter",
+    ),
 }
 """A Role → the ClusterRole with the same rights, and what both are called."""
 
-NO_NAMESPACE = ("apiextensions.k8s.io", "scheduling.k8s.io")
-"""Groups of what is in no namespace: a Role cannot give rights on it. Confined to one, the operator does without."""
+NO_NAMESPACE = (
+    r"^- apiGroups: \[(?:apiextensions|scheduling)\.k8s\.io\]\n",
+    r"^- apiGroups: \[\"\"\]\n  resources: \[nodes\]\n",
+)
+"""Rules about what is in no namespace: a Role cannot give such rights. Confined to some, the operator does without."""
+
+WORDS = {
+    "kind: ClusterRole": "kind: Role", "in every namespace": "in its namespace",
+    "of the whole cluster. It": "of its jobs' namespace, whose quota is all the room that it knows.\n# It",
+}  # fmt: skip
 
 DATABASE = """        env:
         - name: DEEPREC_EXT_HISTORY_DATABASE  # of PostgreSQL from a Secret: it has a password in it
@@ -88,8 +104,9 @@ EDITS = {
         (
             '        args: [--mode, standalone, --metrics-port, "8080"]\n',
             "        args:\n        - --mode\n        - {{ .Values.mode }}\n"
-            f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --namespace\n'
-            f'        - {{{{ .Release.Namespace }}}}\n{END}{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
+            f'        - --metrics-port\n        - "8080"\n{CONFINED}        - --image\n        - {{{{ .Values.image }}}}\n'
+            f"{EACH}        - --namespace\n        - {{{{ $namespace }}}}\n{END}{END}"
+            f'{BESIDE}        - --webhook-port\n        - "9443"\n{END}'
             f"{ARBITER}        - --arbiter\n        - --arbiter-rules\n        - {{{{ .Values.arbiter }}}}\n{END}"
             f"{HISTORY}        - --history\n"
             f"        - deeprec-ext-history.{{{{ .Release.Namespace }}}}:7443\n{END}{ET}        - --et\n{END}",
@@ -134,6 +151,12 @@ def render() -> dict[str, str]:
             if text.count(old) != 1:
                 raise ValueError(f"{source} has {text.count(old)} times {old!r}, not once: adapt EDITS")
             text = text.replace(old, new)
+        if source in ROLES:
+            text = f"---\n{text}".replace(
+                "  namespace: deeprec-ext\n  labels:", "  namespace: {{ $namespace }}\n  labels:"
+            )
+            text = text.replace("namespace: deeprec-ext\n", "namespace: {{ $.Release.Namespace }}\n")
+            conditions = (*conditions, EACH)
         text = text.replace("namespace: deeprec-ext\n", "namespace: {{ .Release.Namespace }}\n")
         header = f"# Rendered from ../../{source} by ../../render_chart.py: change that.\n"
         found[f"templates/{name}"] = header + "".join(conditions) + text + END * len(conditions)
@@ -145,16 +168,40 @@ def confined() -> dict[str, str]:
     found = {}
     for path, (source, name, called) in ROLES.items():
         text = (HERE / source).read_text(encoding="utf-8")
-        text = text.replace("kind: ClusterRole", "kind: Role").replace("in every namespace", "in its namespace")
+        for before, after in WORDS.items():
+            text = text.replace(before, after)
         text = text.replace(f"  name: {name}\n  labels:", f"  name: {called}\n  namespace: deeprec-ext\n  labels:")
         text = text.replace(f"  kind: Role\n  name: {name}\n", f"  kind: Role\n  name: {called}\n")
-        for group in NO_NAMESPACE:
-            text = re.sub(rf"^- apiGroups: \[{re.escape(group)}\]\n(?:  .*\n)+", "", text, flags=re.MULTILINE)
+        for rule in NO_NAMESPACE:
+            text = re.sub(rf"{rule}(?:  .*\n)+", "", text, flags=re.MULTILINE)
         found[path] = f"# Rendered from ../../{source} by ../../render_chart.py: change that.\n{text}"
     return found
 
 
-def main() -> int:
+def rights(namespaces: Sequence[str], installed_in: str, components: Sequence[str]) -> str:
+    """Roles for the jobs of some namespaces, bound to the account of an operator in another, or in one of them."""
+    wanted = [path for path in ROLES if path.startswith(ONE) or path.split("/")[1].split("-")[0] in components]
+    found = []
+    for namespace in namespaces:
+        for path in wanted:
+            text = confined()[path].replace(
+                "  namespace: deeprec-ext\n  labels:", f"  namespace: {namespace}\n  labels:"
+            )
+            found.append(text.replace("namespace: deeprec-ext\n", f"namespace: {installed_in}\n"))
+    return "---\n".join(found)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description="Renders the chart; with --rights it prints Roles, and writes nothing."
+    )
+    parser.add_argument("--rights", nargs="+", metavar="NAMESPACE", help="of the jobs that the operator is to run")
+    parser.add_argument("--installed-in", default="deeprec-ext", metavar="NAMESPACE", help="where its account is")
+    parser.add_argument("--components", nargs="*", default=[], choices=("arbiter", "et"), help="what it does besides")
+    arguments = parser.parse_args(words)
+    if arguments.rights:
+        print(rights(arguments.rights, arguments.installed_in, arguments.components), end="")
+        return 0
     for path, text in confined().items():
         (HERE / path).write_text(text, encoding="utf-8")
     for name, text in render().items():
@@ -163,4 +210,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,9 @@ from tfjob.model.times import stamp
 MESSAGE_MAX = 1024
 """Characters; the server takes no more."""
 
+FORBIDDEN = "Forbidden"
+"""Reason of what is told of rights that are too narrow, and of quotas that are used up."""
+
 
 class Event(NamedTuple):
     """About a TFJob."""

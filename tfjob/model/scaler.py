@@ -24,11 +24,15 @@ class Asked:
     by: str = ""
     """`ScaleIn:ns/name`, for people."""
 
+    failed: bool = False
+    """A ScaleOut that is over: its size is wanted no more."""
+
     @property
     def text(self) -> str:
         """As the annotation has it."""
         named = {"leaving": list(self.leaving)} if self.leaving else {}
-        return json.dumps({"by": self.by, "uid": self.uid, "from": self.before, "to": self.after, **named})
+        failed = {"failed": True} if self.failed else {}
+        return json.dumps({"by": self.by, "uid": self.uid, "from": self.before, "to": self.after, **named, **failed})
 
 
 def asked(manifest: Manifest) -> Asked:
@@ -39,6 +43,7 @@ def asked(manifest: Manifest) -> Asked:
         return Asked(
             str(value.get("uid", "")), int(value.get("from", 0)), int(value.get("to", 0)),
             tuple(str(name) for name in value.get("leaving", ())[:NAMED_MAX]), str(value.get("by", "")),
+            value.get("failed") is True,
         )  # fmt: skip
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return Asked()

@@ -5,10 +5,11 @@ there is of that job. What was decided is carried out in an order that can be cu
 
 - `main` wires it together, `leader` sees to it that only one acts;
 - `controller` looks and acts; `informer` and `queue` are its eyes and its memory, `aimasters` sees to an elastic job's
-  AIMaster, `history_certificates` lets that ask the history of jobs, `priorities` reads priority classes, `recorder` writes
-  Events, `job_counts` counts what has become of jobs;
+  AIMaster, `priorities` reads priority classes, `recorder` writes Events, `job_counts` counts what has become of jobs;
 - `web` serves probes and metrics;
-- `webhook` answers the API server beside Kubeflow's operator, with `serving_certificates`; `own_image` is what AIMasters run;
-- `shared_secrets` keeps certificates in a Secret, `running` ends tasks together;
+- `webhook` answers the API server beside Kubeflow's operator; `own_image` is what AIMasters run;
+- `sight` knows in which namespaces what may be seen, and which rights are missing;
+- `running` ends tasks together;
+- `certificates` makes those that this cluster needs, and renews them;
 - `et` sees to the ET operator's kinds, `arbiter` to what the jobs of a cluster may have.
 """

@@ -17,7 +17,7 @@ from tfjob.model import names
 from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import Manifest, Resource, resource_of
 from tfjob.model.spec import TFJob
-from tfjob.operator.history_certificates import HistoryAuthority
+from tfjob.operator.certificates.history_certificates import HistoryAuthority
 from tfjob.pods import aimaster, certificates
 
 log = logging.getLogger(__name__)
@@ -64,8 +64,7 @@ class AIMasters:
     async def _wanted(self, job: TFJob, elastic: Elastic) -> list[Manifest]:
         """Certificates are made only where the job has none: a second authority would shut out those who know the first.
 
-        Nor are single ones added to a Secret that lacks them: that takes the right to change every Secret of the cluster,
-        which an operator that only makes and reads them does not have.
+        What a Secret of an earlier operator lacks is added where certificates are renewed (`renewals`).
         """
         try:
             secret = await self._api.get(_resource("Secret", "v1"), job.namespace, certificates.secret_name(job.name))
@@ -75,8 +74,9 @@ class AIMasters:
             _check_owner(secret, job, "Secret")
             if lacking := certificates.lacking(secret.get("data") or {}):
                 log.warning(
-                    "%s/%s: Secret %s is of an earlier operator and lacks %s: new pods of these stay in ContainerCreating; "
-                    "start the job again", job.namespace, job.name, secret["metadata"]["name"], ", ".join(lacking),
+                    "%s/%s: Secret %s is of an earlier operator and lacks %s: new pods of these stay in ContainerCreating "
+                    "until the operator that leads has added them",
+                    job.namespace, job.name, secret["metadata"]["name"], ", ".join(lacking),
                 )  # fmt: skip
             made = aimaster.manifests(job, elastic, {}, self._options)
             return [one for one in made if one["kind"] != "Secret"]

@@ -15,7 +15,7 @@ from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFo
 from tfjob.api.watching import changes
 from tfjob.model import names
 from tfjob.model.annotations import Elastic
-from tfjob.model.events import Event
+from tfjob.model.events import FORBIDDEN, Event
 from tfjob.model.kinds import PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.informer import Informer, Key, name_of, version_of
 from tfjob.operator.job_counts import JobCounts
@@ -23,6 +23,7 @@ from tfjob.operator.priorities import Priorities
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.recorder import EventRecorder, created_or_deleted
 from tfjob.operator.running import together, worked_off
+from tfjob.operator.sight import Missing, Namespaces, Sight, within
 from tfjob.reconciling.actions import Actions, Deletion
 from tfjob.reconciling.observed import Observed, Options
 from tfjob.reconciling.reconcile import reconcile
@@ -37,6 +38,10 @@ REFUSED_TOLD = 3
 
 TOLD = {PODS: "Pod", SERVICES: "Service"}
 """What is made and deleted with an Event each."""
+
+NOT_RUN = "no job is run there"
+SO = {TFJOBS: "no job is known there"}
+"""What is done in a namespace where something may not be seen."""
 
 MakeAIMaster = Callable[[Manifest, Elastic, Sequence[Manifest]], Awaitable[None]]
 """(TFJob, its options, its pods): sees to it that the AIMaster is there, with everything it needs."""
@@ -60,7 +65,7 @@ class Controller:
     """`watch` sees, `act` acts; both for ever."""
 
     def __init__(
-        self, api: Api, options: Options, namespace: str | None, make_aimaster: MakeAIMaster,
+        self, api: Api, options: Options, namespaces: Namespaces, make_aimaster: MakeAIMaster,
         pod_groups: Resource | None = None, *, decide: Decide = reconcile, labels: str = names.JOB_LABEL,
     ) -> None:  # fmt: skip
         """`labels`: selector of the pods and services that are looked at; usually on replicas and on AIMasters."""
@@ -70,22 +75,27 @@ class Controller:
         self.queue: WorkQueue[Key] = WorkQueue()
         self.counts = Counts()
         self.job_counts = JobCounts()
-        self._priorities = Priorities(api)
-        self._namespace = namespace
-        self.listed = asyncio.Event()
-        """All jobs that there are have been seen."""
+        self.missing = Missing()
+        self._priorities = Priorities(api, self.missing)
+        self._sight = Sight(self.missing, TFJOBS, namespaces, SO[TFJOBS], self._sight_changed)
+        self.listed = self._sight.seen
+        """All jobs that there are have been seen, where they may be."""
 
         self.also: list[Callable[[Key], None]] = []
         """Told of each job that has come, changed or gone, and of each change of what it owns."""
         self.changed: Callable[[], None] = lambda: None
         """Called when a job has come, changed or gone."""
+        self.undecided: Callable[[Key], bool] = lambda _: False
+        """Whether the arbiter, where there is one, decides nothing about a job: then its word is not waited for."""
 
         self._informers = {
-            resource: Informer(api, resource, labels, namespace, _job_of, self._changed)
-            for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
-        }
+            resource: Informer(
+                api, resource, labels, namespaces, _job_of, self._changed, self.missing, SO.get(resource, NOT_RUN),
+                self._sight_changed,
+            ) for resource in (PODS, SERVICES, *([pod_groups] if pod_groups else []))
+        }  # fmt: skip
         self._writes = asyncio.Semaphore(WRITES)
-        self.recorder = EventRecorder(api, self._writes)
+        self.recorder = EventRecorder(api, self._writes, self.missing)
 
     # ------------------------------------------------------------------------------------------------ what is there
 
@@ -126,30 +136,46 @@ class Controller:
         await together([self._watch_jobs(), *(informer.run() for informer in self._informers.values())])
 
     async def _watch_jobs(self) -> None:
-        async for kind, found in changes(self._api, TFJOBS, self._namespace, forbidden_ends=False):
+        await together(self._follow_jobs(namespace) for namespace in self._sight.namespaces)
+
+    async def _follow_jobs(self, namespace: str | None) -> None:
+        async for kind, found in changes(self._api, TFJOBS, namespace, rights=self._sight.rights(namespace)):
             if isinstance(found, list):
-                for key in set(self.jobs) - {name_of(one) for one in found}:
+                known = {key for key in self.jobs if within(namespace, key)}
+                for key in known - {name_of(one) for one in found}:
                     self.forget(key)
                 for one in found:
                     self.job_changed(one)
-                self.listed.set()
+                self._sight.listed(namespace)
             elif kind == "DELETED":
                 self.forget(name_of(found))
             else:
                 self.job_changed(found)
 
     def observe(self, key: Key) -> Observed:
+        options = dataclasses.replace(self._options, arbiter_seconds=None) if self.undecided(key) else self._options
         return Observed(
             self.jobs[key], self._informers[PODS].of(key), self._informers[SERVICES].of(key), self.pod_group(key),
-            self._options,
+            options,
         )  # fmt: skip
+
+    def sees(self, namespace: str) -> bool:
+        """All there is of its jobs: else nothing is done about them."""
+        sights = [self._sight, *(informer.sight for informer in self._informers.values())]
+        return all(sight.sees(namespace) for sight in sights)
+
+    def _sight_changed(self, namespace: str | None) -> None:
+        for key in self.jobs:
+            if within(namespace, key):
+                self.queue.add(key)
+        self.changed()
 
     # ------------------------------------------------------------------------------------------------ acting
 
     async def act(self) -> None:
         """For ever; only while we lead."""
-        for seen in (self.listed, *(informer.synced for informer in self._informers.values())):
-            await seen.wait()
+        for sight in (self._sight, *(informer.sight for informer in self._informers.values())):
+            await sight.asked.wait()
         for key in self.jobs:
             self.queue.add(key)
         await together(worked_off(self.queue, self.reconcile, log, self._looked) for _ in range(WORKERS))
@@ -160,6 +186,9 @@ class Controller:
     async def reconcile(self, key: Key) -> Actions:
         """One look at one job. Raises ApiError and UnreachableError: then look again."""
         if key not in self.jobs:
+            return Actions()
+        if not self.sees(key[0]):
+            await self._tell_missing(key)
             return Actions()
         priorities = await self._priorities.of(self.jobs[key]) if self._pod_groups else {}
         if key not in self.jobs:  # gone meanwhile
@@ -173,6 +202,11 @@ class Controller:
         if actions.again_seconds is not None:
             self.queue.add_after(key, actions.again_seconds)
         return actions
+
+    async def _tell_missing(self, key: Key) -> None:
+        """Why nothing is done about a job."""
+        for text in self.missing.told(key[0], {TFJOBS, *self._informers})[:REFUSED_TOLD]:
+            await self.recorder.state(self.jobs[key], Event("Warning", FORBIDDEN, f"the operator {text}"))
 
     async def _carry_out(self, key: Key, actions: Actions) -> None:
         """In the order of the fields of `Actions`; Events of what was made come last, so that no pod waits for them."""
@@ -221,7 +255,7 @@ class Controller:
             if actions.aimaster is not None:
                 await self._ensure_aimaster(key, job, actions.aimaster)
         except ForbiddenError as error:  # rights that are too narrow, or a quota: the user has to know
-            await self.recorder.state(job, Event("Warning", "Forbidden", str(error)))
+            await self.recorder.state(job, Event("Warning", FORBIDDEN, str(error)))
             raise
         return job
 

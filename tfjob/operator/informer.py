@@ -8,9 +8,9 @@ from collections.abc import Callable
 from tfjob.api.client import Api
 from tfjob.api.watching import changes
 from tfjob.model.kinds import Manifest, Resource
-
-Key = tuple[str, str]
-"""Namespace and name of a job, or of an object."""
+from tfjob.operator.running import together
+from tfjob.operator.sight import Key as Key
+from tfjob.operator.sight import Missing, Namespaces, Sight, within
 
 EXPECTED_SECONDS = 10.0
 """How long an object that we created counts as there before the watch has shown it. The watch is late by milliseconds; one
@@ -23,20 +23,24 @@ class Informer:
     Args:
       labels: selector that the server applies: what it does not match is never sent.
       job_of: which job an object belongs to; None: none.
-      namespace: None: all.
       changed: called with the job of each object that has come, changed or gone.
+      missing: where rights are told that are not there.
+      so: what is done in a namespace where these objects may not be seen.
+      sight_changed: see `Sight`.
     """
 
     def __init__(
-        self, api: Api, resource: Resource, labels: str, namespace: str | None,
+        self, api: Api, resource: Resource, labels: str, namespaces: Namespaces,
         job_of: Callable[[Manifest], Key | None], changed: Callable[[Key], None],
+        missing: Missing | None = None, so: str = "", sight_changed: Callable[[str | None], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self._api, self._resource, self._labels, self._namespace = api, resource, labels, namespace
+        self._api, self._resource, self._labels = api, resource, labels
         self._job_of, self._changed = job_of, changed
         self._objects: dict[Key, Manifest] = {}
         self._of: dict[Key, dict[str, Manifest]] = {}  # by job, then by name
         self._expected: dict[Key, dict[str, tuple[float, Manifest]]] = {}
-        self.synced = asyncio.Event()
+        self.sight = Sight(missing or Missing(), resource, namespaces, so, sight_changed)
+        self.synced = self.sight.seen
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -55,6 +59,10 @@ class Informer:
             self._expected.pop(job, None)
         return tuple(found[name] for name in sorted(found))
 
+    def jobs(self, namespace: str | None) -> list[Key]:
+        """Of which there are any in what is listed together."""
+        return [job for job in self._of if within(namespace, job)]
+
     def expect(self, job: Key, created: Manifest) -> None:
         """It was created, or found to be there, and the watch will show it (or not, if it has gone again)."""
         until = asyncio.get_running_loop().time() + EXPECTED_SECONDS
@@ -62,22 +70,26 @@ class Informer:
 
     async def run(self) -> None:
         """For ever."""
-        watched = changes(self._api, self._resource, self._namespace, labels=self._labels, forbidden_ends=False)
-        async for kind, found in watched:
+        await together(self._follow(namespace) for namespace in self.sight.namespaces)
+
+    async def _follow(self, namespace: str | None) -> None:
+        rights = self.sight.rights(namespace)
+        async for kind, found in changes(self._api, self._resource, namespace, labels=self._labels, rights=rights):
             if isinstance(found, list):
-                self._listed(found)
+                self._listed(found, namespace)
             else:
                 self._take(found, gone=kind == "DELETED")
 
-    def _listed(self, found: list[Manifest]) -> None:
+    def _listed(self, found: list[Manifest], namespace: str | None) -> None:
         present = {name_of(one) for one in found}
-        for gone in [one for name, one in self._objects.items() if name not in present]:
+        known = [(name, one) for name, one in self._objects.items() if within(namespace, name)]
+        for gone in [one for name, one in known if name not in present]:
             self._take(gone, gone=True)
         for one in found:
-            known = self._objects.get(name_of(one))
-            if known is None or version_of(known) != version_of(one):
+            before = self._objects.get(name_of(one))
+            if before is None or version_of(before) != version_of(one):
                 self._take(one, gone=False)
-        self.synced.set()
+        self.sight.listed(namespace)
 
     def _take(self, found: Manifest, *, gone: bool) -> None:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and nobody reads it

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.model.kinds import LEASES, Manifest
+from tfjob.operator.sight import Missing, Right, verb_of
 
 log = logging.getLogger(__name__)
 LEASE_SECONDS, RENEW_LIMIT_SECONDS, RETRY_SECONDS = 15, 10.0, 2.0
@@ -31,10 +32,12 @@ class Leader:
     """
 
     def __init__(
-        self, api: Api, namespace: str, name: str, identity: str, clock: Callable[[], float] | None = None
-    ) -> None:
+        self, api: Api, namespace: str, name: str, identity: str, clock: Callable[[], float] | None = None,
+        missing: Missing | None = None,
+    ) -> None:  # fmt: skip
         self._api, self._namespace, self._name, self.identity = api, namespace, name, identity
         self._clock = clock or asyncio.get_running_loop().time
+        self._missing = missing or Missing()
         self._seen: tuple[object, ...] = ()
         self._seen_at = 0.0
 
@@ -44,9 +47,12 @@ class Leader:
             try:
                 if await self._try():
                     log.info("%s leads", self.identity)
+                    for verb in ("get", "create", "update"):
+                        self._missing.given(Right(self._namespace, LEASES, verb))
                     return
             except ForbiddenError as error:
-                log.error("no lease, no leader: %s", error)
+                right = Right(self._namespace, LEASES, verb_of(error) or "get")
+                self._missing.add(right, error, "no lease, no leader: nothing is done")
             except (ApiError, UnreachableError) as error:
                 log.warning("the lease could not be taken: %s", error)
             await asyncio.sleep(RETRY_SECONDS)

@@ -17,7 +17,7 @@ from typing import Any
 
 from deeprec_ext.errors import UsageError
 from deeprec_ext.printable import LineFormatter
-from tfjob.api.client import Api
+from tfjob.api.client import CONNECTIONS, Api
 from tfjob.api.known import kind_is_known
 from tfjob.api.kubeconfig import IN_CLUSTER_NAMESPACE, own_namespace
 from tfjob.arbiting.amounts import requested
@@ -26,12 +26,14 @@ from tfjob.model.kinds import TFJOBS
 from tfjob.operator.aimasters import AIMasters
 from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
 from tfjob.operator.arbiter.undoing import undo
+from tfjob.operator.certificates.history_certificates import HistoryAuthority
+from tfjob.operator.certificates.renewals import Renewals
 from tfjob.operator.controller import Controller
 from tfjob.operator.et.taking import Taking
-from tfjob.operator.history_certificates import HistoryAuthority
 from tfjob.operator.leader import Leader
 from tfjob.operator.own_image import own_image
 from tfjob.operator.running import together
+from tfjob.operator.sight import EVERYWHERE, Namespaces
 from tfjob.operator.web import serve
 from tfjob.operator.webhook import Webhook, WebhookOptions
 from tfjob.pods.aimaster import Options as AIMasterOptions
@@ -52,6 +54,9 @@ AIMASTERS = f"{names.JOB_LABEL},app.kubernetes.io/component=aimaster"
 """Labels of the only pods that concern us where Kubeflow's operator makes the others."""
 
 
+WATCHES = 11
+"""At most, of a namespace, or of the whole cluster; each holds a connection."""
+
 Act = Callable[[], Awaitable[None]]
 """What is done for ever by who leads."""
 
@@ -61,8 +66,8 @@ class OperatorOptions:
     """What `deeprec-ext operator` was started with."""
 
     aimaster: AIMasterOptions
-    namespace: str | None = None  # None: all
-    lease_namespace: str = ""  # empty: its own pod's, else `default`
+    namespaces: Namespaces = EVERYWHERE
+    lease_namespace: str = ""  # empty: see `home`
     scheduler: str = ""  # gang scheduler
     metrics_port: int | None = 8080
     leader_election: bool = True
@@ -71,12 +76,18 @@ class OperatorOptions:
     et: bool = False  # the kinds of the ET operator as well
     arbiter: ArbiterOptions | None = None  # None: every job has what it wants
 
+    @property
+    def home(self) -> str:
+        """Where its Lease and its certificates are: of its pod; of one outside of the cluster the first of its jobs'."""
+        outside = not os.path.exists(IN_CLUSTER_NAMESPACE)
+        return self.lease_namespace or (outside and self.namespaces[0]) or own_namespace()
+
 
 async def run(options: OperatorOptions) -> int:
     """Until SIGTERM or SIGINT, or until the lease is lost (1). Raises UsageError without a cluster."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with Api.from_environment() as api:
+    async with Api.from_environment(connections=CONNECTIONS + WATCHES * len(options.namespaces)) as api:
         groups = pod_groups_of(options.scheduler) if options.scheduler else None
         decides = options.arbiter is not None and not options.arbiter.dry_run
         cluster = Options(
@@ -84,24 +95,25 @@ async def run(options: OperatorOptions) -> int:
             arbiter_seconds=ARBITER_SECONDS if decides else None,
         )  # fmt: skip
         aimaster = await _with_image(api, options.aimaster)
-        where = options.lease_namespace or own_namespace()
+        where = options.home
         history = HistoryAuthority(api, where) if aimaster.history else None
         aimasters = AIMasters(api, aimaster, history)
-        webhook = _webhook(api, options, aimaster, cluster.domain)
-        if webhook is None:
-            controller = Controller(api, cluster, options.namespace, aimasters.ensure, groups)
+        if options.webhook_port is None:
+            controller = Controller(api, cluster, options.namespaces, aimasters.ensure, groups)
         else:
             controller = Controller(
-                api, cluster, options.namespace, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
+                api, cluster, options.namespaces, aimasters.ensure, decide=beside.decide, labels=AIMASTERS
             )
+        webhook = _webhook(api, options, aimaster, cluster.domain, controller)
         arbiter = _arbiter(api, controller, options, aimaster)
-        act: list[Act] = [controller.act, *shares(api, controller, arbiter)]
+        renewals = Renewals(api, controller.jobs, controller.recorder, history)
+        act: list[Act] = [controller.act, renewals.act, *shares(api, controller, arbiter)]
         identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        leader = Leader(api, where, LEASE, identity)
-        taking = Taking(api, controller, options.namespace, own_pods=webhook is None) if options.et else None
+        leader = Leader(api, where, LEASE, identity, missing=controller.missing)
+        taking = Taking(api, controller, options.namespaces, own_pods=webhook is None) if options.et else None
         act += [taking.act] if taking is not None else []
         tasks = {
-            "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespace),
+            "TFJobs and what they own cannot be watched": _watch(api, controller, options.namespaces),
             "the lease is lost": _lead(act, controller, leader if options.leader_election else None),
         }
         if arbiter is not None:
@@ -138,7 +150,7 @@ def _arbiter(
         return None
     pod = requested({"containers": [{"resources": aimaster.resources}]})
     found = dataclasses.replace(options.arbiter, aimaster=pod, scheduler=options.scheduler)
-    return Arbiter(api, controller, options.namespace, found)
+    return Arbiter(api, controller, options.namespaces, found)
 
 
 def shares(api: Api, controller: Controller, arbiter: Arbiter | None) -> list[Act]:
@@ -149,16 +161,18 @@ def shares(api: Api, controller: Controller, arbiter: Arbiter | None) -> list[Ac
     return [undoes, arbiter.act] if arbiter.dry_run else [arbiter.act]
 
 
-def _webhook(api: Api, options: OperatorOptions, aimaster: AIMasterOptions, domain: str) -> Webhook | None:
+def _webhook(
+    api: Api, options: OperatorOptions, aimaster: AIMasterOptions, domain: str, controller: Controller
+) -> Webhook | None:  # fmt: skip
     if options.webhook_port is None:
         return None
     image = aimaster.package_image or aimaster.image
     if not image:
         raise UsageError("pods of elastic jobs need an image that brings the package: start the operator with --image")
-    where = options.lease_namespace or own_namespace()
-    return Webhook(
-        api, WebhookOptions(options.webhook_port, where, options.webhook_url, options.namespace, image, domain)
-    )
+    found = WebhookOptions(
+        options.webhook_port, options.home, options.webhook_url, options.namespaces, image, domain
+    )  # fmt: skip
+    return Webhook(api, found, controller.missing)
 
 
 async def _with_image(api: Api, options: AIMasterOptions) -> AIMasterOptions:
@@ -168,9 +182,9 @@ async def _with_image(api: Api, options: AIMasterOptions) -> AIMasterOptions:
     return dataclasses.replace(options, image=await own_image(api, own_namespace(), socket.gethostname()))
 
 
-async def _watch(api: Api, controller: Controller, namespace: str | None) -> None:
+async def _watch(api: Api, controller: Controller, namespaces: Namespaces) -> None:
     hint = "this cluster does not know TFJobs: apply tfjob/manifests/crd; waiting for it"
-    await kind_is_known(api, TFJOBS, namespace, hint, KIND_SECONDS)
+    await kind_is_known(api, TFJOBS, namespaces, hint, KIND_SECONDS)
     await controller.watch()
 
 

@@ -6,19 +6,22 @@ import logging
 import time
 from collections.abc import Iterator
 
-from tfjob.api.client import Api, ApiError
+from tfjob.api.client import Api, ApiError, ForbiddenError
 from tfjob.model.kinds import PRIORITY_CLASSES, Manifest
+from tfjob.operator.sight import Missing, Right
 
 log = logging.getLogger(__name__)
 KEPT_SECONDS = 300.0
 """How long a value counts; that of a class never changes, but one may be made or deleted."""
 
+GET = Right("", PRIORITY_CLASSES, "get")
+
 
 class Priorities:
     """For one event loop."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, missing: Missing) -> None:
+        self._api, self._missing = api, missing
         self._known: dict[str, tuple[float, int | None]] = {}  # until, value
 
     async def of(self, job: Manifest) -> dict[str, int]:
@@ -36,6 +39,10 @@ class Priorities:
             return value
         try:
             value = int((await self._api.get(PRIORITY_CLASSES, None, name)).get("value") or 0)
+            self._missing.given(GET)
+        except ForbiddenError as error:
+            self._missing.add(GET, error, "a gang's least resources are counted in the order of the job's roles")
+            value = None
         except ApiError as error:
             log.warning("the priority class %s is left out of account: %s", name, error)
             value = None

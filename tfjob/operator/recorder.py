@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from deeprec_ext.errors import DeepRecError
-from tfjob.api.client import Api
+from tfjob.api.client import Api, ForbiddenError
 from tfjob.model import names
 from tfjob.model.events import Event
 from tfjob.model.kinds import EVENTS, Manifest
+from tfjob.operator.sight import Missing, Right, verb_of
 from tfjob.reconciling.observed import name_of
 
 log = logging.getLogger(__name__)
@@ -33,8 +34,8 @@ than 25 of one object, so Kubeflow's controller does not tell each of them eithe
 class EventRecorder:
     """For one event loop. `writes` bounds requests at the same time, together with others'."""
 
-    def __init__(self, api: Api, writes: asyncio.Semaphore) -> None:
-        self._api, self._writes = api, writes
+    def __init__(self, api: Api, writes: asyncio.Semaphore, missing: Missing) -> None:
+        self._api, self._writes, self._missing = api, writes, missing
         self._told: OrderedDict[tuple[str, Event], float] = OrderedDict()
 
     async def state(self, job: Manifest, event: Event) -> None:
@@ -56,10 +57,15 @@ class EventRecorder:
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         metadata = {"generateName": f"{name}.", "namespace": namespace}
         body = event.manifest(metadata, about(job), names.CONTROLLER, datetime.now(timezone.utc))
+        right = Right(namespace, EVENTS, "create")
         try:
             async with self._writes:
                 await self._api.create(EVENTS, namespace, body)
+            self._missing.given(right)
         except DeepRecError as error:
+            if isinstance(error, ForbiddenError) and verb_of(error):
+                self._missing.add(right, error, "Events are not written there")
+                return
             log.warning("the event %s of %s was not written: %s", event.reason, name_of(job), error)
 
 

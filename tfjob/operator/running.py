@@ -9,8 +9,8 @@ from typing import Any
 
 from deeprec_ext.errors import DeepRecError
 from tfjob.api.client import ConflictError
-from tfjob.operator.informer import Key
 from tfjob.operator.queue import WorkQueue
+from tfjob.operator.sight import Key
 
 
 async def together(work: Iterable[Awaitable[None]]) -> None:

@@ -22,6 +22,12 @@ EXPORTED = (
     Exported(PREFIX + "status_writes_total", COUNTER, "statuses written"),
     Exported(PREFIX + "created_total", COUNTER, "objects created", ("kind",)),
     Exported(PREFIX + "deleted_total", COUNTER, "objects deleted", ("kind",)),
+    Exported(
+        PREFIX + "missing_rights",
+        GAUGE,
+        "rights that it does without; the log says what follows",
+        ("job_namespace", "resource", "verb"),
+    ),
     Exported(PREFIX + "webhook_reviews_total", COUNTER, "new TFJobs that the webhook was asked about", ("answer",)),
     *ARBITER,
     *JOBS,
@@ -42,6 +48,9 @@ def metrics(controller: Controller, webhook: Webhook | None = None, arbiter: Arb
     facts: Facts = {
         **{PREFIX + name: [((), value)] for name, value in single.items()},
         **{PREFIX + name: [((label,), n) for label, n in found.items()] for name, found in by_label.items()},
+        PREFIX + "missing_rights": [
+            ((right.namespace, right.resource.plural, right.verb), 1) for right in controller.missing.rights()
+        ],
         **(arbiter_facts(arbiter) if arbiter is not None else {}),
         **({} if webhook is not None else controller.job_counts.facts()),  # beside Kubeflow jobs are its to count
     }
@@ -64,7 +73,8 @@ async def serve(
 
     async def readyz(_: Request) -> Response:
         is_ready = controller.synced and (webhook is None or webhook.serving.is_set())
-        return PlainTextResponse("ok\n" if is_ready else "not yet\n", 200 if is_ready else 503)
+        lines = ["ok" if is_ready else "not yet", *(f"it {text}" for text in controller.missing.told())]
+        return PlainTextResponse("\n".join(lines) + "\n", 200 if is_ready else 503)
 
     async def show(_: Request) -> Response:
         return Response(metrics(controller, webhook, arbiter), media_type=CONTENT_TYPE)

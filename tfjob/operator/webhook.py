@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from deeprec_ext.errors import DeepRecError, UsageError
-from tfjob.api.client import Api, ApiError, ConflictError, NotFoundError
+from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError, NotFoundError
 from tfjob.model.kinds import Manifest, Resource
 from tfjob.model.spec import InvalidError, check_update
-from tfjob.operator import serving_certificates
+from tfjob.operator.certificates import serving_certificates
+from tfjob.operator.certificates.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SECRET, SERVICE, Files
 from tfjob.operator.running import together
-from tfjob.operator.serving_certificates import AUTHORITIES, CERTIFICATE, KEY, SERVICE, Files
+from tfjob.operator.sight import EVERYWHERE, Missing, Namespaces, Right, verb_of
 from tfjob.reconciling.admission import Admitted, admit, review
 
 if TYPE_CHECKING:
@@ -56,14 +57,14 @@ class WebhookOptions:
         port: where it is served.
         namespace: where the operator's pod is, and the Secret with the certificate.
         url: by which the API server reaches an operator that runs outside of the cluster; empty: by the service.
-        jobs_namespace: jobs of other namespaces stay as they are; None: all are looked at.
+        jobs_namespaces: jobs of other namespaces stay as they are; None among them: all are looked at.
         package_image, domain: see `injection`.
     """
 
     port: int
     namespace: str
     url: str = ""
-    jobs_namespace: str | None = None
+    jobs_namespaces: Namespaces = EVERYWHERE
     package_image: str = ""
     domain: str = ""
 
@@ -75,8 +76,8 @@ class WebhookOptions:
 
 
 class Webhook:
-    def __init__(self, api: Api, options: WebhookOptions) -> None:
-        self._api, self._options = api, options
+    def __init__(self, api: Api, options: WebhookOptions, missing: Missing | None = None) -> None:
+        self._api, self._options, self._missing = api, options, missing or Missing()
         self._context: ssl.SSLContext | None = None
         self._files: Files = {}
         self.serving = asyncio.Event()
@@ -86,7 +87,7 @@ class Webhook:
         """To an AdmissionReview. Raises ValueError for what is none."""
         request, options = _request(body), self._options
         job, namespace = request["object"], str(request.get("namespace") or "default")
-        if options.jobs_namespace not in (None, namespace):
+        if not {None, namespace} & set(options.jobs_namespaces):
             return review(request, Admitted(job))
         try:
             found = self._decide(request, job, namespace)
@@ -176,7 +177,15 @@ class Webhook:
         self._files = files
 
     async def _announce(self) -> None:
-        """The server believes our authority. Raises ApiError, UnreachableError."""
+        """The server believes our authority; with rights in namespaces alone an administrator sees to that. Raises ApiError,
+        UnreachableError."""
+        try:
+            await self._announce_it()
+        except ForbiddenError as error:
+            so = f"somebody who may gives the webhook {CONFIGURATION} the authority ({AUTHORITIES} of Secret {SECRET})"
+            self._missing.add(Right("", CONFIGURATIONS, verb_of(error) or "get"), error, so)
+
+    async def _announce_it(self) -> None:
         try:
             found = await self._api.get(CONFIGURATIONS, None, CONFIGURATION)
         except NotFoundError:
@@ -191,7 +200,7 @@ class Webhook:
         try:
             await self._api.patch(CONFIGURATIONS, None, CONFIGURATION, {**version, "webhooks": wanted})
         except ConflictError:
-            await self._announce()
+            await self._announce_it()
 
 
 def _request(body: Any) -> Manifest:

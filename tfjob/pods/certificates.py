@@ -1,8 +1,8 @@
 """The certificates of a job on Kubernetes: made by the operator, kept in one Secret, and mounted in parts.
 
 The Secret `<job>-aimaster-certs` has the files of `deeprec_ext.security.authority`, the authority's own key among them (for
-renewal) and the token of the web page. A pod mounts the files of its role and no other. Kubernetes refreshes mounted files,
-and both sides read them again.
+renewal) and the token of the web page. A pod mounts the files of its role and no other. Kubernetes refreshes mounted files
+(no `subPath`, which it would not), all of a Secret at once, and both sides read them again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from deeprec_ext.history import identities
 from deeprec_ext.security.authority import create_certificates
 from deeprec_ext.security.credentials import ROLES
+from deeprec_ext.security.renewing import is_due, next_due, renewed
 from deeprec_ext.security.tokens import NAME as TOKEN
-from deeprec_ext.security.tokens import make_token
+from deeprec_ext.security.tokens import make_token, new_token
 from tfjob.model.kinds import Manifest
 
 DIRECTORY = "/etc/deeprec-ext/certs"
@@ -52,10 +53,37 @@ def issue(namespace: str, job: str) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
 
 
-def issue_history(authority: Mapping[str, bytes], namespace: str) -> dict[str, bytes]:
+def issue_history(authority: Mapping[str, bytes], namespace: str, now: float | None = None) -> dict[str, bytes]:
     """What an AIMaster of the namespace needs to ask the history service: key of the Secret → content. Raises ValueError."""
-    files = identities.writer(authority, namespace)
+    files = identities.writer(authority, namespace, now)
     return {key: files[name] for key, name in HISTORY.items()}
+
+
+def has_history(files: Mapping[str, bytes]) -> bool:
+    return set(HISTORY) <= set(files)
+
+
+def renewed_files(files: Mapping[str, bytes], namespace: str, job: str, now: float) -> dict[str, bytes]:
+    """What has to be written of a Secret's own files: what is due, and what an earlier operator has not made. Raises ValueError
+    where the authority is damaged."""
+    changed = renewed(files, f"{namespace}.{job}", ROLES, now)
+    return changed if TOKEN in files else {**changed, TOKEN: f"{new_token()}\n".encode()}
+
+
+def renewed_history(
+    files: Mapping[str, bytes], authority: Mapping[str, bytes], namespace: str, now: float
+) -> dict[str, bytes]:
+    """The same of what the history service knows the AIMaster by, also when its authority has a successor. Raises
+    ValueError."""
+    ca, certificate, key = (files[name] for name in HISTORY)
+    good = ca == authority["ca.pem"] and not is_due(certificate, key, now)
+    return {} if good else issue_history(authority, namespace, now)
+
+
+def next_look(files: Mapping[str, bytes]) -> float:
+    """Unix seconds from when on something in a Secret is due. Raises ValueError for what is damaged."""
+    names = [*ROLES, *(["history-aimaster"] if has_history(files) else [])]
+    return next_due(files, names)
 
 
 def history_volume(job: str) -> Manifest:

@@ -15,6 +15,7 @@ from deeprec_ext.aimaster.backups.disk import DiskBackups
 from deeprec_ext.aimaster.backups.peers import PeerBackups
 from deeprec_ext.aimaster.backups.trainers import TrainerBackups
 from deeprec_ext.aimaster.core.clock import Clock
+from deeprec_ext.aimaster.job.expiring import Expiring
 from deeprec_ext.aimaster.job.notices import Notices
 from deeprec_ext.aimaster.job.replicated import ReplicatedState
 from deeprec_ext.aimaster.job.unwritten import Unwritten
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 class Job(JobState):
     """All of it, wired together: each part takes the state and the parts that it uses."""
 
-    def __init__(self, spec: JobSpec, store: Store, clock: Clock | None = None) -> None:
+    def __init__(self, spec: JobSpec, store: Store, clock: Clock | None = None, certs: str | None = None) -> None:
         super().__init__(spec, store, clock)
         self.ledger = Ledger(self)
         self.metrics = MetricsCollector(self, self.ledger)
@@ -41,7 +42,7 @@ class Job(JobState):
         self.replicated = ReplicatedState(self, self.ledger)
         self.notices = Notices(self)
         self.ledger.notice = self.notices.add
-        self.unwritten = Unwritten(self)
+        self.unwritten, self.expiring = Unwritten(self), Expiring(self, certs)
         self.tell_quarantined()
 
     def reopen(self) -> None:

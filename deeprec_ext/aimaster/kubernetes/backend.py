@@ -43,6 +43,8 @@ SPOT_AGAIN_SECONDS = 900.0
 """From the last pod that found no spot node until pods ask for one again. Those that have a node keep it."""
 
 SIGTERM_EXIT_CODE = 143
+BY_ITSELF_MAX = 128
+"""Exit codes above it are those of signals."""
 DELETED = "deleted: not by the AIMaster"
 OUTSTAYED = "killed: its script had ended, its process had not"
 
@@ -261,7 +263,8 @@ class KubernetesBackend:
                 return  # that was once too often
             kept.running = seen.identity
             self._tell(kept, kept.running_state(seen))
-            if seen.terminating and kept.wanted and not (before is not None and before.terminating):
+            if seen.terminating and kept.wanted and kept.going != seen.uid:
+                kept.going = seen.uid
                 self.reclaimed(kept.name, disruption(pod.get("status") or {}) or DELETED)
         elif seen.ended:
             self._ended(kept, seen)
@@ -297,8 +300,9 @@ class KubernetesBackend:
             elif not kept.wanted:
                 self._tell(kept, kept.exited_state(seen))
             return
-        if seen.terminating and kept.wanted and seen.exit_code == 0 and not kept.name.startswith("chief-"):
-            seen = dataclasses.replace(seen, exit_code=SIGTERM_EXIT_CODE)  # it went politely, because it was sent away
+        chief = kept.name.startswith("chief-")
+        if seen.terminating and kept.wanted and seen.exit_code <= BY_ITSELF_MAX and not (chief and seen.exit_code == 0):
+            seen = dataclasses.replace(seen, exit_code=SIGTERM_EXIT_CODE)  # it ends because it was sent away
         verdict = self._judge(kept, seen)
         kept.judged, kept.action, kept.running = seen.identity, verdict.action, 0
         restarting = verdict.action is Action.RESTART

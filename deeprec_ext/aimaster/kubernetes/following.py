@@ -37,12 +37,15 @@ from tfjob.model import names
 from tfjob.model.conditions import SUSPENDED, SUSPENDING, condition, is_true, reason_of
 from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.model.parked import Parked
+from tfjob.model.scaler import Asked as Scaler
 from tfjob.model.scaler import asked as asked_by_scaler
 
 log = logging.getLogger(__name__)
 
 HOLD = names.ANNOTATION_PREFIX + "hold"
 HOLD_KEY = "hold_annotation"
+SCALER_KEY = "scaler"
+"""Whose size the job was asked for last, and how many workers it had wanted before."""
 
 TICK_SECONDS, STATUS_SECONDS = 1.0, 5.0
 """How often sizes are compared, and how often the line of status may change: every change wakes whoever watches TFJobs."""
@@ -66,6 +69,7 @@ class Asked:
     parks: str = ""  # why its pods are about to go for a while: what there is has to be kept
     allowance: str | None = None  # as the arbiter wrote it
     leaving: tuple[str, ...] = ()  # workers that a ScaleIn has named, where it is what the present size comes from
+    scaler: Scaler = Scaler()  # noqa: RUF009  (frozen)  the last ScaleOut or ScaleIn
 
 
 def read(manifest: Manifest, *, sums: bool = False, own_pods: bool = False) -> Asked:
@@ -86,6 +90,7 @@ def read(manifest: Manifest, *, sums: bool = False, own_pods: bool = False) -> A
         metadata.get("resourceVersion", ""), keys, sizes, _noted(annotations.get(names.SCALED_TO_ANNOTATION, "")),
         annotations.get(HOLD, "").strip().lower(), annotations.get(names.STATUS_ANNOTATION, ""), going, strange, parks,
         annotations.get(names.ALLOWANCE_ANNOTATION), scaler.leaving if scaler.after == sizes.get(names.WORKER) else (),
+        scaler,
     )  # fmt: skip
 
 
@@ -95,6 +100,12 @@ def _noted(text: str) -> dict[str, int]:
         return {str(kind): int(count) for kind, count in json.loads(text or "{}").items()}
     except (ValueError, TypeError, AttributeError):
         return {}
+
+
+def _scaler(found: object) -> tuple[str, int]:
+    if not isinstance(found, list) or len(found) != 2:
+        raise TypeError(f"{found!r:.60} is no scaler")
+    return str(found[0]), int(found[1])
 
 
 def status_line(state: str, sizes: Mapping[str, int], step: int, examples_per_second: float, why: str = "") -> str:
@@ -184,11 +195,14 @@ class Follower:
             return
         self._hold(asked)
         self._refuse(asked.strange)
+        self._take_back(asked.scaler)
         written = self._written
         noted = asked.noted or {names.PS: written.ps, names.WORKER: written.workers + self._chiefs(names.WORKER)}
         wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
         if wanted:
             self._asked |= wanted
+            if asked.scaler.uid and wanted.get(names.WORKER) == asked.scaler.after:
+                self._job.store.put(**{SCALER_KEY: [asked.scaler.uid, self._job.allowed.back("worker") or 0]})
             await self._request(wanted, asked.leaving if names.WORKER in wanted else ())
 
     def wrote(self, manifest: Manifest, kind: str) -> None:
@@ -219,6 +233,23 @@ class Follower:
         if asked.hold != store.get(HOLD_KEY, ""):
             store.put(**{HOLD_KEY: asked.hold})
             self._job.hold(asked.hold == "true", f"annotation {HOLD}")
+
+    def _take_back(self, scaler: Scaler) -> None:
+        """What a ScaleOut that has failed had asked for is wanted no more; but what it wanted before, or what there is.
+        Where somebody has asked for another size since, that stays."""
+        if not scaler.failed:
+            return
+        uid, before = self._job.store.read(SCALER_KEY, _scaler, ("", 0))
+        if uid != scaler.uid:
+            return
+        self._job.store.put(**{SCALER_KEY: None})
+        chiefs = self._chiefs(names.WORKER)
+        wants = max(before, scaler.before - chiefs, len(self._job.members.wanted(pb.WORKER)))
+        if wants < scaler.after - chiefs == self._job.allowed.back("worker"):
+            self._job.allowed.remember({"worker": wants})
+            self._job.event(
+                "request_taken_back", asked=f"{scaler.after - chiefs} workers", reason=f"{scaler.by} has failed"
+            )
 
     async def _request(self, wanted: Mapping[str, int], leaving: tuple[str, ...]) -> None:
         """What was changed by one edit is one scaling. Beside Kubeflow the highest indices leave, whoever is named."""

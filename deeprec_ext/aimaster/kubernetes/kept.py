@@ -44,6 +44,7 @@ class Kept:
     action: Action = Action.DONE  # what came of that
     made: str = ""  # uid of the pod that was made, or may keep the name: what is told of others is old
     over: str = ""  # uid of a pod that was given up: what it still does says nothing
+    going: str = ""  # uid of a pod that somebody else has deleted, which was told
     avoid: str = ""  # node that the last pod was lost with, or hung on
     recent: int = 0  # restarts since the last create: what the table counts
     recent_errors: int = 0

@@ -19,6 +19,7 @@ from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.cost import Priced
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
+from deeprec_ext.aimaster.scaling.requests import too_many
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -52,8 +53,9 @@ NOTICE_SECONDS = 120.0
 QUIET_SECONDS = 10.0
 """For the replacement to be rolled back: no backup is written while slots are about to move."""
 
-ALIVE_SECONDS = 1.0
-"""After a deletion: whoever ends at the first signal is gone by then, and is failed over instead."""
+ALIVE_SECONDS = 3.0
+"""After a deletion: whoever ends at the first signal (a PS at once, a trainer when `sent_away` has it so) is gone by then, and
+the kubelet has said so; it is failed over instead."""
 
 
 def priced(node: Manifest, label: str) -> Priced:
@@ -121,22 +123,30 @@ class Reclaim:
             for role in self._cluster.pods_on(name):
                 self.notice(role, f"node {name} has the taint {taint}")
 
-    def notice(self, name: str, why: str) -> None:
+    def deleted(self, name: str, why: str) -> None:
+        """Somebody else has deleted this pod, which still runs."""
+        self.notice(name, why, ALIVE_SECONDS)
+
+    def notice(self, name: str, why: str, alive_seconds: float = 0.0) -> None:
         """This pod is about to go. Once per pod while it is being answered.
 
         The autoscaler is told, too: where a replacement fails, it asks for the next one.
         """
         member = self._job.members.get(name)
-        if member is not None and self._job.spec.own_pods:
-            self._job.reclaimed[name] = member.incarnation
+        if self._job.spec.own_pods:
+            self._job.reclaimed[name] = "" if member is None else member.incarnation
         if name not in self._answering:
-            task = asyncio.get_running_loop().create_task(self._answer(name, why))
+            task = asyncio.get_running_loop().create_task(self._answer(name, why, alive_seconds))
             self._answering[name] = task
             task.add_done_callback(lambda _: self._answering.pop(name, None))
 
-    async def _answer(self, name: str, why: str) -> None:
-        await self._sleep(ALIVE_SECONDS)
+    async def _answer(self, name: str, why: str, alive_seconds: float) -> None:
+        await self._sleep(alive_seconds)
         role, job = parse_name(name)[0], self._job
+        if job.reclaimed.get(name) == "":  # it may not register any more, and ends or is ended
+            await job.changed.until(lambda: not self._cluster.runs(name), NOTICE_SECONDS)
+            job.reclaimed.pop(name, None)
+            return
         record = job.members.record(name)
         if (
             job.ending
@@ -153,6 +163,8 @@ class Reclaim:
             answer = "it is started again elsewhere when it has gone"
         elif any(one.replace == name and not one.outcome for one in self._scalings.records()):
             return
+        elif too_many(job, "ps" if role == pb.PS else "worker"):
+            answer = "it leaves before others: the job has more than the arbiter allows"
         else:
             answer = await self._replace(name, why) or answer
         job.event("reclaimed", name, reason=why, answer=answer)

@@ -43,6 +43,7 @@ def tell(type_: str, role: str, fields: Mapping[str, Any]) -> Event | None:
 TOLD: Mapping[str, tuple[str, str, Callable[[str, Mapping[str, Any]], str]]] = {
     "scaling_queued": ("Normal", "ScalingRequested", lambda _, one: _scaling(one) + _in_brackets(one.get("reason"))),
     "request_waits": ("Normal", "ScalingWaits", lambda _, one: f"{one['asked']}: {one['reason']}"),
+    "request_taken_back": ("Normal", "ScalingTakenBack", lambda _, one: f"{one['asked']}: {one['reason']}"),
     "allowance": ("Normal", "Allowance", lambda _, one: _allowed(one) + str(one.get("reason", ""))),
     "allowance_ignored": ("Warning", "AllowanceIgnored", lambda _, one: str(one.get("reason", ""))),
     "request_refused": ("Warning", "ScalingRefused", lambda _, one: f"{one['asked']}: {one['reason']}"),

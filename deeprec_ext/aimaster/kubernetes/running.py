@@ -226,7 +226,7 @@ class _Running:
             follower.park = self._parking.begin
             self._supervisor = Supervisor(job, backend, self._parking.begin, master.begin_with)
         self._reclaim = Reclaim(api, job, master.scalings, backend)
-        backend.reclaimed = self._reclaim.notice
+        backend.reclaimed = self._reclaim.deleted
         self._written = written_roles(source.job)
         self._ending = Ending(job, master.pods, backend, termination_log)
 

@@ -103,7 +103,7 @@ def status(job: Job, scalings: ScalingQueue) -> pb.StatusReply:
         live=cluster.live,
         slot_load=_slot_load(job, sizes),
         dashboard=job.dashboard,
-        notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.notices.all)],
+        notices=[one.to_proto() for one in (*job.unwritten.notices(), *job.expiring.notices(), *job.notices.all)],
         ring=ring(job, drained) if job.spec.sums else None,
         learning_rate=_learning_rate(job),
         allowance=job.allowed.told()[:ALLOWANCE_MAX],

@@ -81,6 +81,8 @@ class Admission:
             raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")
         if not record.wanted and record.incarnation != request.incarnation:
             raise StaleError(f"{name} has been scaled away; end the process")
+        if job.reclaimed.get(name) == "":
+            raise StaleError(f"the pod of {name} is being deleted; end the process")
         before = job.members.get(name)
         if before is not None and before.incarnation != request.incarnation:
             self._failover.died(name, "exited and came back as another process")

@@ -63,7 +63,7 @@ class AIMaster:
     ) -> None:
         """`jobs`: reads the finished jobs from which, and from what the chief declares, a first size that nobody has named
         follows; None: it is that of the specification."""
-        self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock)
+        self.job = job = Job(spec, Store(spec.workdir / "aimaster.db"), clock, certs)
         self._backend, self._certs, self._settle_seconds = backend, certs, settle_seconds
         failures = Failures(job)
         self._failover = Failover(job, failures)
@@ -125,7 +125,7 @@ class AIMaster:
         for coroutine in (
             self._begin(), self.pods.watch(), failover.watch_heartbeats(), failover.replace(), failover.bring_lost_back(),
             self.job.unwritten.run(), self.job.peer_backups.run(), self.job.trainer_backups.run(), self.job.disk.run(),
-            self.job.replicated.run(), self.job.metrics.run(),
+            self.job.replicated.run(), self.job.metrics.run(), self.job.expiring.run(),
             *([self.autoscaler.run()] if self.autoscaler is not None else []),
             *(arbitrated.work() if arbitrated is not None else []),
         ):  # fmt: skip

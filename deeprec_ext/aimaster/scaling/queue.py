@@ -179,6 +179,19 @@ class ScalingQueue:
             self._abort_reason = reason
             self._attempt.cancel()
 
+    def make_way(self, role: str, reason: str) -> str:
+        """Replacements of this role are not needed any more, so those that have not got their pods are over. One of another
+        role that waits for its pods is rolled back: who is replaced; empty: nobody.
+        """
+        for scaling in [one for one in self.queue if one.replace and one.role == role]:
+            self.queue.remove(scaling)
+            self._note(dataclasses.replace(scaling, detail="refused", outcome="refused", reason=reason))
+        run = self.running
+        if run is None or not run.scaling.replace or run.state is not State.ACQUIRE:
+            return ""
+        self.abort(reason)
+        return "" if run.scaling.role == role else run.scaling.replace
+
     def resized(self, role: str, decision: int, asked: str, began: float, outcome: str, reason: str = "") -> None:
         """Notes that the pods of a role were given another CPU or memory, or were refused it: it needs no states."""
         job = self._job

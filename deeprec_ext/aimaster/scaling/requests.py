@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from deeprec_ext.aimaster.core.records import Scaling, parse_name
 from deeprec_ext.aimaster.job.job import Job
@@ -14,6 +14,18 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 def present(job: Job, role: pb.Role) -> list[str]:
     """Names of the role that are wanted and have not ended by themselves."""
     return [name for name in job.members.wanted(role) if not job.members.records[name].ended]
+
+
+def too_many(job: Job, role: str) -> bool:
+    """Whether the arbiter allows fewer than there are."""
+    there = len(present(job, pb.PS if role == "ps" else pb.WORKER))
+    return job.allowed.allowance is not None and there > job.allowed.most(role)
+
+
+def losing_their_host(job: Job) -> set[str]:
+    """Who was told so (`job.reclaimed`) and has not begun anew since."""
+    there = {member.name: member.incarnation for member in job.members}
+    return {name for name, incarnation in job.reclaimed.items() if there.get(name, "") == incarnation}
 
 
 def expected_count(job: Job, role: str, waiting: Sequence[Scaling]) -> int:
@@ -115,8 +127,8 @@ def _free_names(job: Job, prefix: str, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _going(there: Sequence[str], want: int, named: Sequence[str]) -> Sequence[str]:
-    """Who is beyond `want`: those that were named, then the highest."""
+def _going(there: Sequence[str], want: int, named: Collection[str]) -> Sequence[str]:
+    """Who is beyond `want`: those that are named, then the highest."""
     return [name for _, name in sorted(enumerate(there), key=lambda pair: (pair[1] in named, pair[0]))][want:]
 
 
@@ -143,6 +155,8 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
     if beyond := job.allowed.beyond(more):  # it has changed since this was queued
         raise UsageError(beyond)
     added = [name for role, want in sizes.items() for name in _free_names(job, role, want - len(there[role]))]
-    drained = [name for role, want in sizes.items() for name in _going(there[role], want, scaling.leaving)]
+    absent = {name for names in there.values() for name in names if job.members.get(name) is None}
+    named = {*scaling.leaving, *losing_their_host(job), *absent}
+    drained = [name for role, want in sizes.items() for name in _going(there[role], want, named)]
     scaling = _sized(scaling, {role: len(names) for role, names in there.items()}, sizes)
     return dataclasses.replace(scaling, added=tuple(added), drained=tuple(drained))

@@ -9,6 +9,7 @@ the job is kept at its least.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -17,14 +18,14 @@ from deeprec_ext.aimaster.core.records import ARBITER
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
-from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.scaling.requests import losing_their_host, present, too_many
 from deeprec_ext.aimaster.state.allowed import ROLES
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.arbiter.observed import Allowance, Count
 from deeprec_ext.arbiter.wire import read_allowance
 from deeprec_ext.autoscaler.loop.exchange import Exchange
 from deeprec_ext.autoscaler.loop.measuring import Measuring
-from deeprec_ext.errors import DeepRecError, one_line
+from deeprec_ext.errors import DeepRecError, UsageError, one_line
 from deeprec_ext.options import Sizes
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 
@@ -59,6 +60,8 @@ class Obeying:
         )  # of what could not be obeyed, since the last that could
         self._tried = 0  # id of the scaling that is to be looked after
         self._failed, self._again = 0, -math.inf  # in a row; monotonic seconds
+        self._waits = False  # for the scaling that is under way
+        self._later: dict[str, str] = {}  # who is replaced once others have left → why
 
     # ------------------------------------------------------------------------------------------------ what is said
 
@@ -134,7 +137,7 @@ class Obeying:
     async def run(self) -> None:
         """Runs for ever."""
         while True:
-            await self._job.changed.until(lambda: self._new, LOOK_SECONDS)
+            await self._job.changed.until(self._is_due, LOOK_SECONDS)
             self._new = False
             try:
                 await self.look()
@@ -143,18 +146,23 @@ class Obeying:
                 self._fail()
                 self._job.event("warning", text=f"the arbiter's allowance could not be obeyed: {one_line(error)}")
 
+    def _is_due(self) -> bool:
+        return self._new or (self._waits and not self._scalings.under_way())
+
     async def look(self) -> None:
         """Asks for the next scaling that is due, unless one is under way."""
         job = self._job
         if job.ending or not (job.settled and job.cluster.live) or job.lock.held(Hold.STOPPING):
             return
-        if self._scalings.under_way():
+        self._waits = bool(self._scalings.under_way())
+        if self._waits:
             self._cut_short()
             return
         self._settle()
         allowance = job.allowed.allowance
         sizes = {} if job.clock.monotonic() < self._again else self._due()
         if not sizes:
+            await self._replace_later()
             return
         why = allowance.why if allowance is not None else FREE
         request = pb.ScaleRequest(
@@ -168,9 +176,21 @@ class Obeying:
             job.event("request_refused", reason=str(error), asked=f"{ARBITER}: {why}")
 
     def _cut_short(self) -> None:
-        run = self._scalings.running
-        if run is not None and run.state is State.ACQUIRE and (why := self._job.allowed.beyond(run.scaling.grows)):
+        """What waits for pods that it may not have, and who is replaced while he or others have to leave: a replacement finds
+        no room in a full cluster, and whoever needs that room would wait for it."""
+        run, allowed = self._scalings.running, self._job.allowed
+        if run is not None and run.state is State.ACQUIRE and (why := allowed.beyond(run.scaling.grows)):
             self._scalings.abort(why)
+        for role in ROLES:
+            if too_many(self._job, role) and (name := self._scalings.make_way(role, allowed.told())):
+                self._later[name] = run.scaling.asked_reason if run is not None else ""
+
+    async def _replace_later(self) -> None:
+        """Who was to be replaced when others had to leave first, and is still about to go."""
+        later, self._later = self._later, {}
+        for name in sorted(losing_their_host(self._job) & set(later)):
+            with contextlib.suppress(UsageError):  # it has gone meanwhile
+                await self._scalings.request(pb.ScaleRequest(replace=name, reason=later[name]))
 
     def _due(self) -> dict[str, int]:
         """Role → count of the next scaling; empty: the job has what it may and wants."""

@@ -12,7 +12,7 @@ from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.membership.members import Member
 from deeprec_ext.aimaster.placement.slots import slot_bytes
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
-from deeprec_ext.aimaster.scaling.requests import present
+from deeprec_ext.aimaster.scaling.requests import losing_their_host, present
 from deeprec_ext.autoscaler.observe import building
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.autoscaler.observe.features import model_of
@@ -134,12 +134,9 @@ def hosts_of(job: Job, free_memory_bytes: int) -> list[Host]:
 
 def reclaimed_of(job: Job) -> list[str]:
     """Who was told to lose its host, and is still there to be replaced."""
-    there = {member.name: member.incarnation for member in job.members if not member.said_goodbye}
-    return [
-        name
-        for name, incarnation in job.reclaimed.items()
-        if there.get(name) == incarnation and job.members.records[name].wanted
-    ]
+    going = losing_their_host(job)
+    there = [member.name for member in job.members if not member.said_goodbye]
+    return [name for name in there if name in going and job.members.records[name].wanted]
 
 
 def copies_of(job: Job) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deeprec_ext.cli.cluster.forwarding import write_error
+from deeprec_ext.cli.cluster.target import INSTALLED_IN
 from deeprec_ext.errors import UsageError
 from deeprec_ext.history.client import ANSWER_BYTES_MAX, PORT, SCHEME
 from deeprec_ext.history.record import Kept, RecordError, from_values
@@ -31,7 +32,7 @@ Show = Callable[[list[Kept], str], None]
 
 async def run(show: Show, arguments: argparse.Namespace, api: Api, namespace: str) -> int:
     """Raises UsageError, ApiError, UnreachableError."""
-    pod = await _service_pod(api, arguments.installed_in)
+    installed_in, pod = await _service(api, arguments.installed_in, namespace)
     words = [*_command(pod), f"--limit={arguments.limit}", "--json"]
     given = {
         "--namespace": "" if arguments.all_namespaces else namespace, "--script": arguments.script,
@@ -51,11 +52,11 @@ async def run(show: Show, arguments: argparse.Namespace, api: Api, namespace: st
         parts.append(data)
 
     try:
-        code = await execute(api, arguments.installed_in, pod["metadata"]["name"], CONTAINER, words, keep, write_error)
+        code = await execute(api, installed_in, pod["metadata"]["name"], CONTAINER, words, keep, write_error)
     except ForbiddenError as error:
         raise UsageError(
             f"{error}; this command runs in the pod of the history: it needs the verbs get and create on pods/exec in "
-            f"namespace {arguments.installed_in}"
+            f"namespace {installed_in}"
         ) from error
     text = b"".join(parts).decode(errors="replace")
     if not code:
@@ -65,19 +66,32 @@ async def run(show: Show, arguments: argparse.Namespace, api: Api, namespace: st
     return code
 
 
-async def _service_pod(api: Api, namespace: str) -> Manifest:
-    found, _ = await api.list_all(PODS, namespace, labels=LABELS)
-    pods = sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
-    running = next((pod for pod in pods if is_running(pod, CONTAINER)), None)
-    if running is not None:
-        return running
-    if not pods:
+async def _service(api: Api, installed_in: str | None, namespace: str) -> tuple[str, Manifest]:
+    """Its namespace and a pod of it that runs. An operator with a Role alone has it beside the jobs. Raises UsageError."""
+    places = [installed_in] if installed_in else list(dict.fromkeys([namespace, INSTALLED_IN]))
+    refused: list[str] = []
+    for place in places:
+        try:
+            found, _ = await api.list_all(PODS, place, labels=LABELS)
+        except ForbiddenError as error:
+            refused.append(str(error))
+            continue
+        pods = sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        running = next((pod for pod in pods if is_running(pod, CONTAINER)), None)
+        if running is not None:
+            return place, running
+        if pods:
+            raise UsageError(
+                f"the history does not run (pod {pods[0]['metadata']['name']}: {why_not_running(pods[0])}); try again"
+            )
+    if refused:
         raise UsageError(
-            f"namespace {namespace} has no history of jobs; --installed-in says where else, and Helm's value `history` "
-            "installs one"
+            f"{refused[0]}; this command looks for the history's pod: it needs the verb list on pods where that is, and "
+            "--installed-in says where"
         )
     raise UsageError(
-        f"the history does not run (pod {pods[0]['metadata']['name']}: {why_not_running(pods[0])}); try again"
+        f"namespace {' and '.join(places)} {'has' if len(places) == 1 else 'have'} no history of jobs; --installed-in says "
+        "where else, and Helm's value `history` installs one"
     )
 
 

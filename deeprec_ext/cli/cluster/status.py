@@ -16,7 +16,7 @@ from deeprec_ext.cli.cluster.seen import Seen, lines, look
 from deeprec_ext.cli.cluster.target import words_again
 from deeprec_ext.cli.job import print_json
 from deeprec_ext.errors import UnreachableError
-from tfjob.api.client import Api, ApiError
+from tfjob.api.client import Api, ApiError, ForbiddenError
 from tfjob.api.finding import aimaster_pod, is_running
 
 WATCH_PAUSE_SECONDS = 2.0
@@ -58,7 +58,10 @@ async def _once(name: str, arguments: argparse.Namespace, api: Api, namespace: s
 
 async def _in_pod(name: str, arguments: argparse.Namespace, api: Api, namespace: str) -> int | None:
     """Exit code of the command in the AIMaster's pod; None: there is none to ask, or the caller may not."""
-    pod = await aimaster_pod(api, namespace, name)
+    try:
+        pod = await aimaster_pod(api, namespace, name)
+    except ForbiddenError:  # what else there is may be seen all the same
+        return None
     if pod is None or not is_running(pod):
         return None
     seconds = WATCH_SECONDS if arguments.watch else SECONDS

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _CLUSTER = ("namespace", "context", "kubeconfig")
 NEEDED = ("kubernetes", "aiohttp")
+INSTALLED_IN = "deeprec-ext"
+"""Where the manifests put the operator and the history."""
+
 CONNECTIONS = 128
 """More than logs that may be followed at once."""
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import grpc
 
 from deeprec_ext import env, options, proto
+from deeprec_ext.elastic import sent_away
 from deeprec_ext.elastic.agent.leaving import left
 from deeprec_ext.elastic.agent.memory import Memory
 from deeprec_ext.errors import ProtocolError, StaleError, UnreachableError
@@ -29,7 +30,7 @@ from deeprec_ext.gazer import host, hostload
 from deeprec_ext.gazer.process import process_sample
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.proto import deeprec_ext_pb2_grpc as rpc
-from deeprec_ext.security import incarnations
+from deeprec_ext.security import incarnations, lifetimes
 from deeprec_ext.security.credentials import certificate_for, open_channel, server_name
 
 log = logging.getLogger("deeprec_ext")
@@ -269,8 +270,10 @@ class Agent:
         address = env.aimaster_address()
         if address is None:
             raise UnreachableError("DEEPREC_EXT_AIMASTER is not set")
-        certificate = certificate_for(env.certificates(), self.identity.role, self.identity.index)
-        return open_channel(address, server_name("aimaster", env.job()), certificate, env.certificates())
+        return open_channel(address, server_name("aimaster", env.job()), self._certificate(), env.certificates())
+
+    def _certificate(self) -> str:
+        return certificate_for(env.certificates(), self.identity.role, self.identity.index)
 
     def _register_patiently(self, limit_seconds: float) -> pb.RegisterReply:
         """The first time: an AIMaster that dies or rebuilds its store meanwhile is no reason to give up."""
@@ -315,7 +318,7 @@ class Agent:
                 self._handler.tell(request.known)
                 reply = stub.Register(request, timeout=max(1.0, deadline - time.monotonic()))
         except grpc.RpcError as error:
-            raise _registration_error(self.identity.name, error) from error
+            raise _registration_error(self.identity.name, error, self._certificate()) from error
         finally:
             channel.close()
         if reply.tell:
@@ -325,17 +328,19 @@ class Agent:
         if known is not None and reply.aimaster_incarnation > known.aimaster_incarnation:
             self._commands.clear()  # it repeats none of those
         self._reply = reply
+        sent_away.is_known()
         self.memory.registered(reply)
         if reply.settings.heartbeat_seconds > 0:
             self.heartbeat_seconds = reply.settings.heartbeat_seconds
         return reply
 
 
-def _registration_error(name: str, error: grpc.RpcError) -> Exception:
+def _registration_error(name: str, error: grpc.RpcError, certificate: str) -> Exception:
     code, details = error.code(), error.details()
     if code == grpc.StatusCode.FAILED_PRECONDITION:
         return ProtocolError(f"the AIMaster refused {name}: {details}")
     if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.PERMISSION_DENIED):
         return StaleError(f"the AIMaster does not want {name} any more: {details}")
     kind = NotNowError if code == grpc.StatusCode.UNAVAILABLE else UnreachableError
-    return kind(f"{name} could not register with the AIMaster: {code.name}: {details}")
+    expired = lifetimes.expired(env.certificates(), ("ca", certificate), time.time())
+    return kind(f"{name} could not register with the AIMaster: {code.name}: {expired or details}")

@@ -19,6 +19,7 @@ from deeprec_ext.allreduce.handing import State
 from deeprec_ext.allreduce.meeting import Generation, Listener, Waiting, join
 from deeprec_ext.allreduce.ring import Array, Ring
 from deeprec_ext.allreduce.summing import JOIN_SECONDS, Summed, Summing
+from deeprec_ext.elastic import sent_away
 from deeprec_ext.elastic.agent.agent import Agent, Identity
 from deeprec_ext.elastic.agent.causes import SUM, causes
 from deeprec_ext.elastic.agent.commands import Table, carry_out
@@ -90,6 +91,7 @@ class Member:
         self._table: Table = {"leave": self._leave}
 
     def start(self) -> None:
+        sent_away.only_if(lambda: self.size > 1)
         """Registers; waits until the job lets this process in. Raises DeepRecError."""
         self.agent.start()
 

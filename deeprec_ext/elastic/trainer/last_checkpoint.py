@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from deeprec_ext.elastic import sent_away
+
 log = logging.getLogger("deeprec_ext")
 
 EXIT_CODE = 128 + signal.SIGTERM
@@ -47,10 +49,7 @@ class LastCheckpoint:
 
     def install(self) -> bool:
         """From now on; whether the signal was nobody's. By the thread in which the script runs."""
-        if (
-            threading.current_thread() is not threading.main_thread()
-            or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
-        ):
+        if threading.current_thread() is not threading.main_thread() or not sent_away.is_free():
             return False
         signal.signal(signal.SIGTERM, self._terminated)
         return True

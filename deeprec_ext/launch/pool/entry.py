@@ -48,6 +48,21 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What a command has said of a job that is there. None: as its launcher says."""
+
+    priority: int | None = None
+    weight: float | None = None
+
+    def of(self, entry: Entry) -> Entry:
+        return replace(
+            entry,
+            priority=entry.priority if self.priority is None else self.priority,
+            weight=entry.weight if self.weight is None else self.weight,
+        )
+
+
+@dataclass(frozen=True)
 class PoolSize:
     """What the jobs of a pool share."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from deeprec_ext.arbiter.observed import Allowance
+from deeprec_ext.arbiter.saying import need
 from deeprec_ext.errors import NoRoomError, UsageError
 from deeprec_ext.launch.pool.entry import (
     FRESH_SECONDS,
@@ -25,9 +25,9 @@ from deeprec_ext.launch.pool.entry import (
 )
 from deeprec_ext.launch.pool.leading import Leader
 from deeprec_ext.launch.pool.places import PoolDirectory, put
-from deeprec_ext.launch.pool.seen import Seen, look, read
+from deeprec_ext.launch.pool.seen import Seen, look, read, standing, stands, told
 from deeprec_ext.launch.resources import Resources
-from deeprec_ext.units import format_bytes, format_seconds
+from deeprec_ext.units import format_memory, format_seconds
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ SAY_SECONDS = 5.0
 
 
 def share(directory: PoolDirectory, entry: Entry, seen: Seen, cores: float) -> PoolSize:
-    """What the jobs of the pool share. Who comes first says it. Raises UsageError: what was said is no part of that, or the
-    job could never have room in it."""
+    """What the jobs of the pool share. Who comes first says it, or a command (`changing`). Raises UsageError: what was said is
+    no part of that, or the job could never have room in it."""
     far = [one for one in seen.entries if one.machine != this_machine()]
     if far:
         raise UsageError(
@@ -57,8 +57,9 @@ def share(directory: PoolDirectory, entry: Entry, seen: Seen, cores: float) -> P
     size = seen.size if seen.entries and seen.size is not None else PoolSize(cores or here.cores, here.memory_bytes)
     if cores and cores != size.cores:
         raise UsageError(
-            f"--pool-cores {cores:g}: the pool {directory.name} has {size.cores:g}, as {seen.entries[0].job} has said, which "
-            "came first; leave it out, or choose another pool"
+            f"--pool-cores {cores:g}: the pool {directory.name} has {size.cores:g} while {seen.entries[0].job} is in it; "
+            f"leave it out, change it for all (deeprec-ext queue --pool {directory.name} --pool-cores {cores:g}), or choose "
+            "another pool"
         )
     least = needed(entry, entry.least)
     what = f"{entry.least.ps} PS, " * bool(entry.least.ps) + f"the chief and {entry.least.workers} workers"
@@ -69,8 +70,8 @@ def share(directory: PoolDirectory, entry: Entry, seen: Seen, cores: float) -> P
         )
     if least.memory_bytes > size.memory_bytes:
         raise UsageError(
-            f"--pool {directory.name}: the job needs {format_bytes(least.memory_bytes)} at least ({what}), and the machine has "
-            f"{format_bytes(size.memory_bytes)}; lower --worker-memory, --ps-memory or its least size"
+            f"--pool {directory.name}: the job needs {format_memory(least.memory_bytes)} at least ({what}), and the machine "
+            f"has {format_memory(size.memory_bytes)}; lower --worker-memory, --ps-memory or its least size"
         )
     return size
 
@@ -92,6 +93,7 @@ class Membership:
         self._written: Entry | None = None
         self._size: PoolSize | None = None
         self._allowance: Allowance | None = None
+        self._passed: Allowance | None = None  # to its AIMaster
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._trouble = ""
@@ -101,7 +103,7 @@ class Membership:
     def join(self, cores: float = 0.0) -> PoolSize:
         """From now on the others know of it. Raises UsageError."""
         self.directory.make()
-        with self._alone(), self._usable():
+        with alone(self.directory), usable(self.directory):
             now = self._now()
             seen = look(self.directory, now)
             size = self._size = share(self.directory, self._entry, seen, cores)
@@ -167,27 +169,33 @@ class Membership:
             or entry != replace(before, time=entry.time, heard=entry.heard)
         ):
             self._write(replace(entry, time=now))
-        if self._size is not None and not self.directory.size.exists():  # somebody has removed it
-            put(self.directory.size, asdict(self._size))
+        if self._size is not None:
+            size = read(PoolSize, self.directory.size)
+            if size is not None:
+                self._size = size  # by a command
+            elif not self.directory.size.exists():  # somebody has removed it
+                put(self.directory.size, asdict(self._size))
         self._leader.turn(now)
-        found = read(Allowance, self.directory.allowance(entry.job))
+        self._hear(entry.job)
+
+    def _hear(self, job: str) -> None:
+        """What the leader says, and nobody that was leader once: its AIMaster is told by this launcher alone. The term is
+        looked at after the word: who leads from then on has seen what was obeyed. Raises OSError."""
+        found, term = told(self.directory, job)
+        if found is None or term != self.directory.term():
+            return
+        path = self.directory.told(job)
+        if found != self._passed or not path.exists():
+            put(path, asdict(found))
+            self._passed = found
         with self._lock:
-            self._allowance = found if found is not None and found.job == entry.job else self._allowance
+            self._allowance = found
 
     def others(self) -> str:
-        """Who keeps it from being decided; empty: nobody does."""
-        seen = look(self.directory, self._now())
-        try:
-            leader = int(self.directory.lock.read_text() or 0)
-        except (OSError, ValueError):
-            return ""
-        late = [one for one in seen.entries if one.pid == leader and self._now() - one.time > FRESH_SECONDS]
-        if not late or leader == os.getpid():
-            return ""
-        return (
-            f"nothing is decided: the launcher that leads the pool (pid {leader}, {late[0].job}) has stood still for "
-            f"{format_seconds(self._now() - late[0].time)}; let it go on (kill -CONT {leader}) or end it"
-        )
+        """Whose launcher stands still, and gives nothing back; empty: nobody's does."""
+        now = self._now()
+        entry = standing(look(self.directory, now), now)
+        return stands(entry, now) if entry is not None and entry.job != self._entry.job else ""
 
     # ------------------------------------------------------------------------------------------- inside
 
@@ -213,32 +221,36 @@ class Membership:
         put(self.directory.job(entry.job), asdict(entry))
         self._written = entry
 
-    @contextlib.contextmanager
-    def _usable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UsageError(
-                f"--pool {self.directory.name}: {self.directory.path} cannot be written ({error.strerror or error}); free "
-                "space there, or set XDG_STATE_HOME to another directory"
-            ) from None
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One comes at a time: of two that come first each would say what there is to share. Raises UsageError."""
-        deadline = time.monotonic() + JOIN_SECONDS
-        with self._usable(), self.directory.joining.open("a") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise UsageError(
-                            f"--pool {self.directory.name}: another job has been joining it for {JOIN_SECONDS:.0f} s; try again"
-                        ) from None
-                    time.sleep(0.02)
-            yield
+@contextlib.contextmanager
+def usable(directory: PoolDirectory) -> Iterator[None]:
+    """Raises UsageError for OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"--pool {directory.name}: {directory.path} cannot be written ({error.strerror or error}); free "
+            "space there, or set XDG_STATE_HOME to another directory"
+        ) from None
+
+
+@contextlib.contextmanager
+def alone(directory: PoolDirectory) -> Iterator[None]:
+    """One comes, or changes something, at a time: of two that come first each would say what there is to share. Raises
+    UsageError."""
+    deadline = time.monotonic() + JOIN_SECONDS
+    with usable(directory), directory.joining.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UsageError(
+                        f"--pool {directory.name}: another job has been joining it for {JOIN_SECONDS:.0f} s; try again"
+                    ) from None
+                time.sleep(0.02)
+        yield
 
 
 def room(
@@ -252,7 +264,7 @@ def room(
       say: is told why it waits, at first and when that changes.
     """
     began = looked = clock()
-    told, told_at, standing = "", began + QUIET_SECONDS - SAY_SECONDS, ""
+    said, said_at, standing = "", began + QUIET_SECONDS - SAY_SECONDS, ""
     while True:
         if interrupts:
             return None
@@ -262,13 +274,14 @@ def room(
         now = clock()
         if now - looked > FRESH_SECONDS:
             looked, standing = now, member.others()
-        why = standing or (allowance.why if allowance is not None else "nothing is decided yet")
+        why = need(allowance.why) if allowance is not None else "nothing is decided yet"
+        why = f"{why}; {standing}" if standing else why
         if asked.max_wait_seconds and now - began >= asked.max_wait_seconds:
             raise NoRoomError(
                 f"the pool {asked.name} had no room for the job within {format_seconds(asked.max_wait_seconds)}: {why}; "
                 "nothing was started. Wait longer (--max-wait), ask for less, or give it a higher --priority"
             )
-        if why != told and now - told_at >= SAY_SECONDS:
+        if why != said and now - said_at >= SAY_SECONDS:
             say(f"waits for room in the pool {asked.name}: {why}")
-            told, told_at = why, now
+            said, said_at = why, now
         sleep(LOOK_SECONDS)

@@ -3,9 +3,11 @@
 pool.json             how much there is to share
 jobs/ID.json          a job, by its launcher (`entry.Entry`)
 bids/ID.json          what its AIMaster says of it (`arbiter.observed.Bid`)
-allowances/ID.json    what it may have now (`arbiter.observed.Allowance`), by the leader
+changes/ID.json       what a command has changed of it (`entry.Changes`)
+allowances/ID.json    what it may have now (`arbiter.observed.Allowance`), by the leader, with its term
+told/ID.json          the same for its AIMaster, by its own launcher, if the term was the pool's
 decision.json         what the arbiter decided last, by the leader
-leader.lock           held by who leads, with its pid
+leader.TERM.lock      held by who leads, with its pid; its time is of when it decided last. Of several the highest term counts
 record.jsonl          each decision with what it was made from
 """
 
@@ -32,7 +34,10 @@ FILE_BYTES_MAX = 256 << 10
 JOBS_MAX = 1000
 """Of one pool; others are not looked at."""
 
+LOCK = re.compile(r"leader\.([0-9]{1,18})\.lock")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+_OTHERS = "{}: is another user's; a pool is of one user. Set XDG_STATE_HOME to a directory of yours"
 
 
 def check_name(name: str) -> str:
@@ -80,9 +85,19 @@ class PoolDirectory:
     def record(self) -> Path:
         return self.path / "record.jsonl"
 
-    @property
-    def lock(self) -> Path:
-        return self.path / "leader.lock"
+    def lock(self, term: int) -> Path:
+        return self.path / f"leader.{term}.lock"
+
+    def terms(self) -> list[int]:
+        """Of leaders, the present one last."""
+        try:
+            return sorted(int(found[1]) for found in map(LOCK.fullmatch, os.listdir(self.path)) if found)
+        except OSError:
+            return []
+
+    def term(self) -> int:
+        """Of who leads, or led last; 0: nobody has."""
+        return max(self.terms(), default=0)
 
     @property
     def joining(self) -> Path:
@@ -98,16 +113,36 @@ class PoolDirectory:
     def allowance(self, job: str) -> Path:
         return self.path / "allowances" / f"{identifier(job)}.json"
 
+    def told(self, job: str) -> Path:
+        return self.path / "told" / f"{identifier(job)}.json"
+
+    def changes(self, job: str) -> Path:
+        return self.path / "changes" / f"{identifier(job)}.json"
+
+    def check(self) -> None:
+        """Raises UsageError where there is one that is no directory of this user, or that he may not read."""
+        try:
+            found = self.path.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise UsageError(_OTHERS.format(self.path))
+            os.listdir(self.path)
+            if (self.path / "jobs").exists():
+                os.listdir(self.path / "jobs")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: cannot be read ({error.strerror or error}); set XDG_STATE_HOME to a directory of yours"
+            ) from None
+
     def make(self) -> None:
         """Raises UsageError where it cannot be made, or is somebody else's."""
         try:
-            for one in (self.path, *(self.path / name for name in ("jobs", "bids", "allowances"))):
+            for one in (self.path, *(self.path / name for name in ("jobs", "bids", "changes", "allowances", "told"))):
                 one.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
                 found = one.lstat()
                 if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-                    raise UsageError(
-                        f"{one}: is another user's; a pool is of one user. Set XDG_STATE_HOME to a directory of yours"
-                    )
+                    raise UsageError(_OTHERS.format(one))
                 one.chmod(OWNER_ALONE)
         except OSError as error:
             raise UsageError(
@@ -124,7 +159,7 @@ class PoolDirectory:
 
     def remove(self, job: str) -> None:
         """What there is of a job. Its own file goes last: who looks for what the dead have left finds it by that."""
-        for path in (self.bid(job), self.allowance(job), self.job(job)):
+        for path in (self.bid(job), self.changes(job), self.allowance(job), self.told(job), self.job(job)):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 

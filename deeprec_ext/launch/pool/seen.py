@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TypeVar
 from deeprec_ext.arbiter.observed import Allowance, Bid, Cluster, Decision, Job, Node, Placed, Worth
 from deeprec_ext.bounds import MOST
 from deeprec_ext.decoding import built
-from deeprec_ext.launch.pool.entry import Entry, PoolSize, alive
+from deeprec_ext.launch.pool.entry import FRESH_SECONDS, Changes, Entry, PoolSize, alive, this_machine
 from deeprec_ext.launch.pool.places import PoolDirectory, trusted
+from deeprec_ext.units import format_seconds
 
 NODE = "machine"
 
@@ -30,6 +32,7 @@ class Seen:
     dead: tuple[Entry, ...] = ()
     bids: Mapping[str, Bid] = field(default_factory=dict)
     given: Mapping[str, Allowance] = field(default_factory=dict)
+    terms: Mapping[str, int] = field(default_factory=dict)  # in which leaders gave it
     decision: Decision | None = None  # the last one
 
 
@@ -48,23 +51,51 @@ def look(directory: PoolDirectory, now: float, living: Callable[[Entry, float], 
     for name in directory.jobs():
         entry = read(Entry, directory.path / "jobs" / name)
         if entry is not None and directory.job(entry.job).name == name and _sane(entry):
+            changed = (read(Changes, directory.changes(entry.job)) or Changes()).of(entry)
+            entry = changed if _sane(changed) else entry
             (live if living(entry, now) else dead).append(entry)
     bids = {one.job: read(Bid, directory.bid(one.job)) for one in live}
-    given = {one.job: read(Allowance, directory.allowance(one.job)) for one in live}
+    given = {one.job: told(directory, one.job) for one in live}
     return Seen(
         size=read(PoolSize, directory.size),
         entries=tuple(sorted(live, key=lambda one: (one.arrived, one.job))),
         dead=tuple(dead),
         bids={name: one for name, one in bids.items() if one is not None},
-        given={name: one for name, one in given.items() if one is not None and one.job == name},
+        given={name: one for name, (one, _) in given.items() if one is not None},
+        terms={name: term for name, (_, term) in given.items()},
         decision=read(Decision, directory.decision),
+    )
+
+
+def told(directory: PoolDirectory, job: str) -> tuple[Allowance | None, int]:
+    """What a leader has given it, and in which term. None: nothing that could be read."""
+    values = trusted(directory.allowance(job))
+    try:
+        found = built(Allowance, values, newer=True)
+    except (TypeError, ValueError):
+        return None, 0
+    term = values.get("term")
+    return found if found.job == job else None, term if isinstance(term, int) else 0
+
+
+def standing(seen: Seen, now: float) -> Entry | None:
+    """Whose launcher has stood still for longest, on this machine; None: all are well."""
+    late = [one for one in seen.entries if one.machine == this_machine() and now - one.time > FRESH_SECONDS]
+    return min(late, key=lambda one: (one.time, one.job), default=None)
+
+
+def stands(entry: Entry, now: float) -> str:
+    """Of such a one, for people."""
+    return (
+        f"the launcher of {entry.job} (pid {entry.pid}) has stood still for {format_seconds(now - entry.time)}, and nothing of "
+        f"its job begins or gives back; let it go on (kill -CONT {entry.pid}) or end it"
     )
 
 
 def _sane(entry: Entry) -> bool:
     counts = (entry.chief, entry.ps, entry.workers, entry.other)
     sizes = (one for size in (entry.least, entry.most, entry.written) for one in (size.ps, size.workers))
-    return entry.weight > 0 and all(0 <= one <= MOST["workers"] for one in (*counts, *sizes))
+    return 0 < entry.weight < math.inf and all(0 <= one <= MOST["workers"] for one in (*counts, *sizes))
 
 
 def observed(seen: Seen, now: float) -> Cluster:

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from deeprec_ext.printable import printable
+from deeprec_ext.printable import printable, shortened
 from deeprec_ext.rundir import former
+
+_VALUE_MAX = 80
+_MAX = dict.fromkeys(("reason", "text", "why"), 300)
+"""Fields that are sentences for people."""
 
 _KNOWN = ("sequence", "time", "type", "role", "epoch", "json", "job")
 
@@ -79,12 +83,12 @@ def format_event(event: Mapping[str, Any]) -> str:
         parts.append(str(event["role"]))
     if event.get("epoch"):
         parts.append(f"(view {event['epoch']})")
-    parts += [f"{key}={_short(value)}" for key, value in event_fields(event).items() if value not in (None, "", [], {})]
+    fields = {key: value for key, value in event_fields(event).items() if value not in (None, "", [], {})}
+    parts += [f"{key}={_short(value, _MAX.get(key, _VALUE_MAX))}" for key, value in fields.items()]
     return printable(" ".join(parts))
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, most: int) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1e5 else f"{value:.0f}"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return shortened(value if isinstance(value, str) else json.dumps(value), most)

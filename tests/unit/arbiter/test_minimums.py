@@ -209,7 +209,7 @@ def test_room_that_no_single_node_has_is_said():
     assert why(cluster([job("wide", least=(0, 1), pod=3.0), *[
         job(f"on-{at}", least=(0, 0), most=(0, 0), allowed=(0, 0), on=f"node-00{at}", pod=2.0) for at in range(3)
     ]], nodes(3)), "wide") == (
-        "waits for 3.0 cores and 3.2 GB on one node for a worker: 6.0 of 12.0 cores free, at most 2.0 cores on a node; "
+        "waits for 3.0 cores and 3 GiB on one node for a worker: 6.0 of 12.0 cores free, at most 2.0 cores on a node; "
         "first in line"
     )  # fmt: skip
 
@@ -297,7 +297,7 @@ def test_a_strict_job_stops_where_it_has_lost_room_and_another_goes_on_with_what
     assert workers(cluster([job("a", **lost, placed=pods, strict=True)], nodes(1, 2.0))) == [None]
     seen = cluster([job("a", **lost, placed=pods)], nodes(1, 2.0))
     assert workers(seen) == [3]
-    assert why(seen, "a") == "goes on with what it has: no room for a worker of 1.0 cores and 1.1 GB"
+    assert why(seen, "a") == "goes on with what it has: no room for a worker of 1.0 cores and 1 GiB"
 
 
 def test_who_lacks_some_of_its_least_gives_to_higher_priorities_what_is_beyond_it_then_stops():
@@ -306,7 +306,7 @@ def test_who_lacks_some_of_its_least_gives_to_higher_priorities_what_is_beyond_i
     low = dataclasses.replace(low, placed=(low.placed[0], *low.placed[2:]))
     lost = dataclasses.replace(low, pods=Pods(cores(1.0), cores(4.0), cores(1.0), Resources()))
     whole = nodes(1, 8.0)
-    assert why(cluster([lost], whole), "low") == "goes on with what it has: no room for a PS of 4.0 cores and 4.3 GB"
+    assert why(cluster([lost], whole), "low") == "goes on with what it has: no room for a PS of 4.0 cores and 4 GiB"
     first, second = (cluster([lost], whole, [pod("urgent", 1000, size)]) for size in (2.0, 8.0))
     assert sizes(first) == {"low": (2, 1)}, "two workers for it, and the third stays"
     assert sizes(second) == {"low": None}

@@ -11,7 +11,7 @@ import pytest
 from deeprec_ext.arbiter.deciding import decide
 from deeprec_ext.arbiter.observed import Cluster, Count, Job, Worth
 from deeprec_ext.arbiter.rules import Rules
-from tests.unit.arbiter.clusters import NOW, bid, cluster, given, job, nodes, sizes, why, workers
+from tests.unit.arbiter.clusters import NOW, bid, cluster, given, job, nodes, sizes, why, workers, worth
 
 
 def test_equal_jobs_get_the_same_and_odd_cores_go_to_who_was_first():
@@ -50,6 +50,19 @@ def test_ps_come_with_workers_as_the_model_says():
     seen = job("a", least=(1, 1), most=(2, 5), bid=bid((1, 1), (2, 5), two))
     assert sizes(cluster([seen], nodes(1, 8.0))) == {"a": (2, 5)}
     assert sizes(cluster([seen], nodes(1, 4.0))) == {"a": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("taken", "age", "grows"),
+    [(0.0, 12.0, False), (2.0, 12.0, True), (2.0, 4.0, False), (9.0, 12.0, False), (90.0, 21.0, True)],
+)
+def test_a_job_whose_changes_are_quick_is_changed_again_sooner(taken: float, age: float, grows: bool) -> None:
+    """Free room came in two pieces, a second apart."""
+    most, steps = (0, 5), worth(0.9, (0, 1), (0, 5))
+    one = job(
+        "a", allowed=(0, 2), on="node-000", age=age, most=most, bid=bid((0, 2), most, steps, change_seconds=taken)
+    )
+    assert workers(cluster([one], nodes(1, 8.0))) == [5 if grows else 2]
 
 
 def test_never_more_than_is_wanted_nor_than_the_most_nor_less_than_the_least():

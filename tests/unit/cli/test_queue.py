@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deeprec_ext.cli import queue
+from deeprec_ext.cli import inpool, queue
 from deeprec_ext.cli.main import main
+from deeprec_ext.launch.pool import places
 from deeprec_ext.launch.pool.leading import Leader
 from deeprec_ext.launch.pool.membership import Membership
-from deeprec_ext.launch.pool.places import PoolDirectory
+from deeprec_ext.launch.pool.places import PoolDirectory, put
+from deeprec_ext.launch.pool.seen import look
 from tests.unit.launch.test_pool import an_entry
 
 
@@ -53,6 +56,56 @@ def test_the_queue_of_a_pool_is_a_table_and_json(pool: PoolDirectory, capsys: py
     values: dict[str, Any] = json.loads(shown(capsys, "--pool", "ads", "--json"))
     (one,) = values["pools"]
     assert (one["pool"], one["cores"], one["used_cores"], len(one["jobs"])) == ("ads", 4.0, 3.0, 2)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132, 250])
+def test_no_line_is_longer_than_the_terminal(
+    pool: PoolDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    entry = json.loads(pool.job("/runs/rank").read_text())
+    long = f"/runs/{'a-very-long-name-of-a-run-' * 3}"
+    put(pool.job(long), {**entry, "job": long, "priority": 1_000_000_000, "time": time.time() - 100})
+    text = shown(capsys, "--pool", "ads")
+    assert max(map(len, text.splitlines())) <= columns
+    assert "has stood still for 1:40" in " ".join(text.split()) and f"kill -CONT {os.getpid()}" in " ".join(
+        text.split()
+    )
+
+
+def test_the_status_of_a_job_that_waits_says_since_when_for_what_and_who_is_before_it(
+    pool: PoolDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["status", "/runs/rank"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("/runs/rank waits for room in the pool ads since ")
+    assert lines[1:4] == [
+        "it needs 2 cores to start, and asks for 2; 1 of 4 are free", "nobody waits before it",
+        "cores are with deepfm 3 (priority 0, at least 3)",
+    ]  # fmt: skip
+    assert lines[4].startswith("the arbiter: needs 2.0 cores: 1.0 of 4.0 cores free")
+    entry = json.loads(pool.job("/runs/rank").read_text())
+    put(pool.job("/runs/first"), {**entry, "job": "/runs/first", "priority": 9})
+    assert main(["status", "/runs/rank"]) == 0
+    assert "1 job waits before it: first (priority 9, needs 2)" in capsys.readouterr().out
+    assert main(["status", "/runs/rank", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["status"], values["pool"], values["needs_cores"], values["free_cores"]) == (
+        "waiting",
+        "ads",
+        2.0,
+        1.0,
+    )
+    assert [one["job"] for one in values["before"]] == ["/runs/first"]
+
+    def sleep(seconds: float) -> None:
+        pool.remove("/runs/rank")
+
+    monkeypatch.setattr(inpool.time, "sleep", sleep)
+    assert main(["status", "/runs/rank", "--watch"]) == 0, "it gave up"
+    assert main(["status", "/runs/rank"]) == 2 and "no such run directory" in capsys.readouterr().err
+    assert main(["status", "/runs/deepfm"]) == 2, "that one runs, or would"
 
 
 def test_watching_is_one_line_of_json_each_second(
@@ -102,6 +155,69 @@ def test_without_any_pool_it_says_how_to_begin_one(pool: PoolDirectory, capsys: 
         pool.remove(name)
     assert "run --pool NAME" in shown(capsys)
     assert json.loads(shown(capsys, "--json")) == {"pools": []}
+
+
+def test_a_job_s_priority_and_the_pool_s_size_are_changed_by_command(
+    pool: PoolDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def state() -> tuple[list[tuple[int, float]], float]:
+        seen = look(pool, time.time())
+        assert seen.size is not None
+        return [(one.priority, one.weight) for one in seen.entries], seen.size.cores
+
+    said = ("--pool", "ads", "--set", "rank", "priority=1000000", "weight=2", "--pool-cores", "500m")
+    text = shown(capsys, *said, "--dry-run")
+    assert text.splitlines() == [
+        "/runs/rank: priority 0 → 1000000, weight 1 → 2", "pool ads: 4 → 0.5 cores",
+        "the leasts of the jobs that run are 3 cores: nobody is ended, so they go on with these until some end",
+        "/runs/rank, which waits, needs 2 cores at least and has no room in the pool so",
+        "nothing was changed (--dry-run)",
+    ]  # fmt: skip
+    assert state() == ([(0, 1.0), (0, 1.0)], 4.0)
+    assert shown(capsys, *said) == text.rpartition("nothing was")[0]
+    assert state() == ([(0, 1.0), (1_000_000, 2.0)], 0.5)
+    values = json.loads(shown(capsys, "--pool", "ads", "--pool-cores", "6", "--json"))
+    assert (values["cores"], values["dry_run"], values["told"]) == (6.0, False, ["pool ads: 0.5 → 6 cores"])
+    assert shown(capsys, "--pool", "ads").startswith("pool ads: 3 of 6 cores in use")
+    for words, what in (
+        (("--set", "rank", "priority=1"), "name it with --pool"),
+        (("--pool", "ads", "--dry-run"), "--dry-run is about"),
+        (("--pool", "ads", "--set", "rank", "priority=1", "--watch"), "--watch shows a pool"),
+        (("-n", "ads", "--set", "rank", "priority=1"), "its priority is its pods' PriorityClass"),
+        (("--pool", "ads", "--pool-cores", "many"), "--pool-cores 'many' is no number of cores"),
+        (("--pool", "ads", "--set", "other", "priority=1"), "is not in the pool ads"),
+    ):
+        assert main(["queue", *words]) == 2, words
+        assert what in capsys.readouterr().err
+
+
+RUN = ("run", "--pool", "ads", "--dry-run", "--", "python", "-c", "pass")
+
+
+@pytest.mark.parametrize("words", [("queue", "--pool", "ads"), RUN])
+def test_a_pool_of_somebody_else_is_one_line(
+    pool: PoolDirectory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(places.os, "geteuid", lambda: 12345)
+    assert main(list(words)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{pool.path}: is another user's; a pool is of one user. Set XDG_STATE_HOME" in line
+
+    def listdir(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_STATE_HOME", str(pool.path.parents[2]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(places.os, "listdir", listdir)
+    assert main(list(words)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{pool.path}: cannot be read (Permission denied); set XDG_STATE_HOME to a directory of yours" in line
 
 
 def test_a_pool_is_of_no_cluster(pool: PoolDirectory, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from deeprec_ext.launch.roles.supervisor import Pod
 from deeprec_ext.launch.script import Progress
 from deeprec_ext.launch.workdir import check_directory, default_directory
 from deeprec_ext.options import Settings, rows, split_setting, values_given
+from deeprec_ext.printable import shortened
 from deeprec_ext.rundir import RunDirectory, files_private
 
 
@@ -163,6 +164,16 @@ def test_an_event_is_one_line_whether_its_fields_are_nested_or_not():
     nested = format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "json": '{"pid": 7}'})
     assert nested.endswith("registered ps-1 (view 3) pid=7")
     assert nested == format_event({"time": 0, "type": "registered", "role": "ps-1", "epoch": 3, "pid": 7})
+
+
+def test_a_reason_is_told_whole_and_what_is_very_long_is_cut_between_words():
+    reason = "went from 3 workers to 1: gave way to waiting pod serving-1 of priority 100 in the namespace of others, for now"
+    assert format_event({"time": 0, "type": "allowance", "reason": reason}).endswith(f"reason={reason}")
+    words = " ".join(f"word{number}" for number in range(200))
+    for field in ("reason", "text", "other"):
+        told = format_event({"time": 0, "type": "x", field: words}).partition(f"{field}=")[2]
+        assert told.endswith("…") and len(told) <= 300 and set(told[:-1].split()) <= set(words.split()), field
+    assert shortened("a" * 100, 10) == "aaaaaaaaa…" and shortened("abc", 3) == "abc" and shortened("ab, cd", 4) == "ab…"
 
 
 def test_a_summary_has_all_keys_of_the_contract_and_the_launchers_counts(tmp_path):

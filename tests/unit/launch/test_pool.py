@@ -6,8 +6,10 @@ import dataclasses
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from deeprec_ext.launch.pool.places import (
 )
 from deeprec_ext.launch.pool.seen import Seen, look, observed, urged
 from deeprec_ext.launch.resources import Requests, Resources
-from deeprec_ext.units import parse_bytes
+from deeprec_ext.units import format_memory, parse_bytes
 
 NOTHING_SAID = Requests()
 
@@ -243,7 +245,7 @@ def test_the_first_says_what_there_is_to_share(pool: PoolDirectory) -> None:
     assert first.join(4.0).cores == 4.0
     second = a_member(pool, "/b", clock, decide)
     assert second.join().cores == 4.0, "it takes what there is"
-    with pytest.raises(UsageError, match=r"--pool-cores 8: the pool ads has 4, as /a has said"):
+    with pytest.raises(UsageError, match=r"--pool-cores 8: the pool ads has 4 while /a is in it"):
         a_member(pool, "/c", clock, decide).join(8.0)
     second.leave()
     first.leave()
@@ -289,7 +291,7 @@ def test_one_leads_and_the_next_goes_on_when_it_is_gone(pool: PoolDirectory) -> 
     assert len(decide.seen) == 1, "one decides"
     assert first.allowance is not None and first.allowance.runs
     assert second.allowance is not None and second.allowance.runs
-    assert int(pool.lock.read_text()) == os.getpid()
+    assert int(pool.lock(pool.term()).read_text()) == os.getpid()
     first.leave()
     assert [job.name for job in decide.seen[-1].jobs] == ["/b"], "who leaves shares out what it had"
     assert not second._leader.leads
@@ -385,7 +387,7 @@ def test_a_pool_whose_directory_was_removed_is_made_again(pool: PoolDirectory) -
     pool.make()
     clock.now += 2
     member.turn()
-    assert member.allowance is not None and int(pool.lock.read_text()) == os.getpid(), (
+    assert member.allowance is not None and int(pool.lock(pool.term()).read_text()) == os.getpid(), (
         "the lock is that of the new file"
     )
     assert look(pool, clock()).size == PoolSize(10.0, size_here().memory_bytes)
@@ -400,8 +402,142 @@ def test_the_thread_looks_after_it_and_ends_with_it(pool: PoolDirectory, wait_un
     thread = member._thread
     member.close()
     assert thread is not None and not thread.is_alive() and not pool.job("/a").exists()
-    with pool.lock.open() as file:
+    with pool.lock(pool.term()).open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it
+
+
+# ------------------------------------------------------------------------------------------------------ a leader that stops
+
+
+def its_word(pool: PoolDirectory, job: str) -> tuple[int, int]:
+    """(workers, term) in the file that the leader writes."""
+    values = json.loads(pool.allowance(job).read_text())
+    return values["workers"], values["term"]
+
+
+def test_who_sees_that_the_leader_decides_nothing_takes_over_and_whoever_wakes_up_is_not_obeyed(
+    pool: PoolDirectory,
+) -> None:
+    clock, decide = Clock(), Everybody()
+    stopped, first, second = (a_member(pool, job, clock, decide) for job in ("/stopped", "/a", "/b"))
+    stopped.join(10.0)
+    stopped.turn()
+    term = pool.term()
+    for member in (first, second):
+        member.join()
+        member.turn()
+    assert first.allowance is None, "it has come since"
+    late: list[Seen] = []
+
+    def stops(directory: PoolDirectory, now: float) -> Seen:
+        """Between what it sees and what it writes."""
+        found = look(directory, now)
+        for _ in range(20):
+            clock.now += 0.5
+            first.turn()
+            second.turn()
+        late.append(found)
+        return found
+
+    stopped._leader._look = stops
+    stopped._leader.turn(clock())
+    assert late and pool.term() > term and first._leader.leads and not second._leader.leads
+    assert first.allowance is not None and second.allowance is not None
+    assert [one.name for one in pool.path.glob("leader.*")] == [pool.lock(pool.term()).name]
+    assert its_word(pool, "/a") == (3, pool.term()), "it has written nothing: it looks before it does"
+
+    nothing = dataclasses.asdict(Allowance("/a", True, 1, 0, clock(), "of one that has slept"))
+    put(pool.allowance("/a"), {**nothing, "term": term})  # it was at its last line already
+    told = pool.told("/a").read_text()
+    first._hear("/a")
+    assert first.allowance.workers == 3 and pool.told("/a").read_text() == told
+    second.turn()
+    first.turn()
+    assert its_word(pool, "/a") == (3, pool.term()), "who leads says again what it has said"
+    clock.now += 0.5
+    stopped.turn()
+    assert not stopped._leader.leads and stopped.allowance is not None, "it obeys like any other"
+    for member in (stopped, first, second):
+        member.leave()
+
+
+def test_a_leader_that_decides_is_left_alone_whatever_clocks_say(pool: PoolDirectory) -> None:
+    clock, decide = Clock(), Everybody()
+    leader, other = a_member(pool, "/a", clock, decide), a_member(pool, "/b", clock, decide)
+    leader.join(10.0)
+    other.join()
+    for step in (0.5, 3600.0, 0.5, -7200.0, 0.5, *[0.5] * 20):
+        clock.now += step
+        leader.turn()
+        other.turn()
+        assert leader._leader.leads and not other._leader.leads
+    for member in (leader, other):
+        member.leave()
+
+
+def test_of_several_that_see_it_one_takes_over(pool: PoolDirectory) -> None:
+    clock, decide = Clock(), Everybody()
+    members = [a_member(pool, f"/{number}", clock, decide) for number in range(5)]
+    for member in members:
+        member.join(20.0)
+    members[0].turn()
+    for _ in range(30):
+        clock.now += 0.5
+        for member in members[1:]:
+            member.turn()
+        assert sum(member._leader._in_office() for member in members) == 1
+    assert not members[0]._leader._in_office()
+    for member in members:
+        member.leave()
+
+
+def test_two_that_find_the_lock_free_at_once_do_not_lead_in_one_term(pool: PoolDirectory) -> None:
+    one, other = Leader(pool, decide=Everybody()), Leader(pool, decide=Everybody())
+    put(pool.size, {"cores": 4.0, "memory_bytes": 1 << 30})
+    assert one._begin(7) and not other._begin(7)
+    assert other.turn(1.0) is False and other._begin(8), "as if it had found the lock free between file and lock"
+    assert not one._in_office() and other._in_office()
+    one.close()
+    other.close()
+
+
+def test_a_real_leader_that_is_stopped_is_replaced_and_what_it_writes_when_it_goes_on_is_not_obeyed(
+    pool: PoolDirectory, tmp_path: Path, wait_until: Callable[..., object]
+) -> None:
+    script = tmp_path / "leads.py"
+    script.write_text(
+        "import dataclasses, sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.unit.launch.test_pool import Everybody, Leader, Membership, PoolDirectory, an_entry, put\n"
+        "pool = PoolDirectory(Path(sys.argv[1]))\n"
+        "member = Membership(pool, an_entry('/stopped', now=time.time()), leader=Leader(pool, decide=Everybody()))\n"
+        "member.join(10.0)\n"
+        "member.turn()\n"
+        "print(pool.term(), flush=True)\n"
+        "while True:\n"
+        "    member.turn()\n"
+        "    time.sleep(0.05)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(pool.path)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    member = Membership(pool, an_entry("/a"), leader=Leader(pool, decide=Everybody()))
+    try:
+        assert process.stdout is not None
+        term = int(process.stdout.readline())
+        process.send_signal(signal.SIGSTOP)
+        member.join()
+        member.begin()
+        wait_until(lambda: member.allowance, what="an allowance")
+        assert pool.term() > term and its_word(pool, "/stopped") == (3, pool.term())
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: json.loads(pool.job("/stopped").read_text())["time"] > time.time() - 1, what="its heartbeat")
+        assert pool.term() == int(pool.lock(pool.term()).name.split(".")[1]) and member._leader.leads
+    finally:
+        process.kill()
+        process.communicate()
+        member.close()
 
 
 # ------------------------------------------------------------------------------------------------------ waiting
@@ -457,6 +593,26 @@ def test_the_reason_is_told_and_again_when_it_changes() -> None:
     ]
 
 
+def test_it_does_not_say_twice_that_it_waits() -> None:
+    told = Told(*["waits for 2.0 cores: 0.0 of 4.0 cores free; first in line"] * 3, last=GO)
+    told.room(Asked("ads"))
+    assert told.said == [(1, "waits for room in the pool ads: needs 2.0 cores: 0.0 of 4.0 cores free; first in line")]
+    told = Told(*["waits: room is kept for /b; behind 1 other"] * 3, last=GO)
+    told.room(Asked("ads"))
+    assert told.said == [(1, "waits for room in the pool ads: room is kept for /b; behind 1 other")]
+
+
+def test_sizes_of_memory_are_said_in_the_unit_of_limits(pool: PoolDirectory) -> None:
+    requests = Requests(Resources(), Resources(memory_bytes=parse_bytes("900TiB")))
+    with pytest.raises(
+        UsageError, match=r"needs 900 TiB at least \(1 PS, the chief and 0 workers\), and the machine has"
+    ):
+        a_member(pool, "/a", Clock(), Everybody(), requests=requests).join(4.0)
+    assert [format_memory(parse_bytes(text)) for text in ("900GiB", "1.5Gi", "2GB", "512Mi", "0B")] == [
+        "900 GiB", "1.5 GiB", "1.9 GiB", "512 MiB", "0 B",
+    ]  # fmt: skip
+
+
 def test_a_reason_whose_figures_run_is_told_every_five_seconds() -> None:
     told = Told(*[f"{n} s" for n in range(20)], last=GO)
     told.room(Asked("ads"))
@@ -478,12 +634,12 @@ def test_an_interrupt_ends_the_waiting() -> None:
     assert told.room(Asked("ads"), names) is None
 
 
-def test_a_leader_that_stands_still_is_named(pool: PoolDirectory) -> None:
+def test_a_launcher_that_stands_still_is_named(pool: PoolDirectory) -> None:
     clock = Clock()
     put(pool.job("/stopped"), dataclasses.asdict(an_entry("/stopped", pid=1, ticks=started(1), time=clock() - 20)))
-    pool.lock.write_text("1\n")
     member = a_member(pool, "/a", clock, Everybody())
-    assert "pid 1, /stopped) has stood still for 20.0 s; let it go on (kill -CONT 1)" in member.others()
+    assert "/stopped (pid 1) has stood still for 20.0 s, and nothing of its job" in member.others()
+    assert "let it go on (kill -CONT 1)" in member.others()
     told = Told(*["no room"] * 20, last=GO)
     told.standing = "it stands still"
     told.room(Asked("ads"))

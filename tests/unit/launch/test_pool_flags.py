@@ -76,7 +76,7 @@ def test_the_aimaster_is_told_what_was_asked_for_and_where_it_hears_what_it_may_
     made = dataclasses.replace(plan(tmp_path, "--pool", "ads", "--ps", "2", "--workers", "3"), allowed=Count(1, 1))
     spec, pool, job = told(made), PoolDirectory.of("ads"), str(made.directory.path)
     assert (spec.ps, spec.workers) == (2, 3)
-    assert (spec.settings.bid_file, spec.settings.allowance_file) == (str(pool.bid(job)), str(pool.allowance(job)))
+    assert (spec.settings.bid_file, spec.settings.allowance_file) == (str(pool.bid(job)), str(pool.told(job)))
     assert made.first == Count(1, 1)
     assert dataclasses.replace(made, allowed=Count(4, 4)).first == Count(2, 3), "never more than was asked for"
     assert "--pool" not in aimaster_command(made, "127.0.0.1:1", "127.0.0.1:2").argv

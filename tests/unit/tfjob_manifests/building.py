@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def by_name(documents: list[dict[str, Any]]) -> Objects:
     return found
 
 
+def by_place(documents: Iterable[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """By kind, namespace and name."""
+    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in documents}
+
+
 def kustomized(directory: Path) -> Objects:
     """Resources and patches; the transformers of our overlays change nothing as they stand."""
     description = yaml.safe_load((directory / "kustomization.yaml").read_text())
@@ -43,8 +49,32 @@ def kustomized(directory: Path) -> Objects:
     return found
 
 
+EACH = "{{- range $namespace := default (list .Release.Namespace) .Values.namespaces }}"
+
+
+def repeated(template: str, namespaces: list[str]) -> str:
+    """With what there is for each namespace of jobs."""
+    lines: list[str] = []
+    body: list[str] | None = None  # of a repetition
+    depth = 0
+    for line in template.splitlines():
+        if line == EACH:
+            assert body is None, "one within another"
+            body, depth = [], 0
+        elif body is not None and line == "{{- end }}" and not depth:
+            for namespace in namespaces:
+                lines += [one.replace("{{ $namespace }}", namespace).replace("{{ $.", "{{ .") for one in body]
+            body = None
+        else:
+            depth += line.startswith("{{- if ") - (line == "{{- end }}") if body is not None else 0
+            (lines if body is None else body).append(line)
+    assert body is None, "a repetition is not closed"
+    return "\n".join(lines)
+
+
 def rendered(template: str, values: dict[str, Any], namespace: str) -> str:
-    """A template of the chart. Conditions are lines of their own and not nested but for a whole file."""
+    """A template of the chart. Conditions and repetitions are lines of their own."""
+    template = repeated(template, values["namespaces"] or [namespace])
     lines, shown = [], [True]
     for line in template.splitlines():
         if condition := re.fullmatch(r'\{\{- if (?:eq )?\.Values\.(\w+)(?: "([^"]+)")? \}\}', line):

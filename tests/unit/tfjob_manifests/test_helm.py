@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.tfjob_manifests.building import MANIFESTS, Objects, by_name, load, rendered
+from tests.unit.tfjob_manifests.building import MANIFESTS, by_place, load, rendered
 
 CHART = MANIFESTS / "chart"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -47,12 +47,22 @@ EVERY = (
     {}, {"mode": "beside-kubeflow"}, {"serviceMonitor": True, "replicas": 3}, {"history": "sqlite", "historyStorage": "9Gi"},
     {"history": "postgresql", "scope": "namespace", "et": "kinds-are-there"}, {"et": "with-kinds"},
     {"scope": "namespace", "arbiter": "strict"}, {"arbiter": "weight"},
+    {"scope": "namespace", "namespaces": ["ads", "web"], "arbiter": "strict", "et": "kinds-are-there"},
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "setting",
-    ["history=mysql", "history=true", "histroy=sqlite", "arbiter=true", "scope=everywhere", "replicas=0", "et=true"],
+    [
+        "history=mysql",
+        "history=true",
+        "histroy=sqlite",
+        "arbiter=true",
+        "scope=everywhere",
+        "replicas=0",
+        "et=true",
+        "namespaces={A_b}",
+    ],
 )
 def test_helm_refuses_values_that_there_are_not(setting: str, tmp_path: Path):
     done = tried("template", "deeprec-ext", str(CHART), "--set", setting, home=tmp_path)
@@ -61,15 +71,11 @@ def test_helm_refuses_values_that_there_are_not(setting: str, tmp_path: Path):
 
 @pytest.mark.parametrize("values", EVERY, ids=str)
 def test_the_other_tests_read_the_chart_as_helm_does(values: dict[str, Any], tmp_path: Path):
-    settings = [
-        word
-        for name, value in values.items()
-        for word in ("--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    ]
+    settings = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
     text = helm("template", "deeprec-ext", str(CHART), "--namespace", "deeprec-ext", *settings, home=tmp_path)
-    ours: Objects = by_name([
+    ours = [
         one
         for path in sorted((CHART / "templates").glob("*.yaml"))
         for one in load(rendered(path.read_text(), {**VALUES, **values}, "deeprec-ext"))
-    ])  # fmt: skip
-    assert by_name(load(text)) == ours
+    ]
+    assert by_place(load(text)) == by_place(ours) and len(load(text)) == len(ours) == len(by_place(ours))

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.unit.tfjob_manifests.building import (
     OVERLAYS,
     Objects,
     by_name,
+    by_place,
     kustomized,
     load,
     rendered,
@@ -32,7 +34,7 @@ from tests.unit.tfjob_manifests.schema import errors, pod_spec, violations
 from tfjob.model import annotations
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from tfjob.model.spec import TFJob
-from tfjob.operator import history_certificates
+from tfjob.operator.certificates import history_certificates
 from tfjob.pods import aimaster, certificates, rights
 
 COMPONENTS = sorted(path.parent for path in MANIFESTS.glob("components/*/kustomization.yaml"))
@@ -120,10 +122,63 @@ def test_an_operator_of_one_namespace_has_a_role_there_and_no_right_anywhere_els
 def test_the_chart_confines_the_operator_as_the_overlay_does():
     wanted, found = kustomized(MANIFESTS / "overlays" / CONFINED), chart(scope="namespace")
     key = "Deployment", "deeprec-ext-operator"
-    assert found[key]["spec"]["template"]["spec"]["containers"][0]["args"][-2:] == ["--namespace", "deeprec-ext"]
+    words = ["--image", VALUES["image"], "--namespace", "deeprec-ext"]
+    assert found[key]["spec"]["template"]["spec"]["containers"][0]["args"][-4:] == words
     assert {name: one for name, one in found.items() if name != key} == {
         name: one for name, one in wanted.items() if name != key
     }
+
+
+CHART_OF = {"scope": "namespace", "arbiter": "strict", "et": "kinds-are-there"}
+
+
+def test_the_chart_gives_an_operator_of_several_namespaces_the_same_roles_in_each_and_its_lease_in_its_own():
+    namespaces = ["ads", "web"]
+    found = [
+        one for path in sorted((MANIFESTS / "chart" / "templates").iterdir())
+        for one in load(rendered(path.read_text(), {**VALUES, **CHART_OF, "namespaces": namespaces}, "ops"))
+    ]  # fmt: skip
+    assert not [one["kind"] for one in found if one["kind"].startswith("Cluster")]
+    places: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        if one["kind"] in ("Role", "RoleBinding"):
+            places.setdefault((one["kind"], one["metadata"]["name"]), []).append(one["metadata"]["namespace"])
+        if one["kind"] == "RoleBinding":
+            assert [subject["namespace"] for subject in one["subjects"]] == ["ops"]
+    assert (
+        places.pop(("Role", "deeprec-ext-operator")) == places.pop(("RoleBinding", "deeprec-ext-operator")) == ["ops"]
+    )
+    assert len(places) == 8 and all(where == namespaces for where in places.values())
+    (deployment,) = [one for one in found if one["kind"] == "Deployment"]
+    words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    arguments = build_parser().parse_args(["operator", *words])
+    assert arguments.namespace == namespaces and arguments.image == VALUES["image"]
+    assert printed("--rights", *namespaces, "--installed-in", "ops", "--components", "arbiter", "et") == by_place(
+        one for one in found if one["kind"] in ("Role", "RoleBinding") and one["metadata"]["namespace"] != "ops"
+    )
+
+
+def printed(*words: str) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """By `render_chart.py`."""
+    command = [sys.executable, str(MANIFESTS / "render_chart.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return by_place(load(done.stdout))
+
+
+def test_an_operator_with_roles_alone_may_what_it_may_with_a_cluster_role_but_for_what_is_in_no_namespace():
+    """Roles are made of ClusterRoles: no right is written twice."""
+    pairs = {"arbiter": "arbiter-one-namespace", "et": "et-one-namespace"}
+    for wide, narrow in pairs.items():
+        cluster = set().union(
+            *(grants(one["rules"]) for one in of_kind(MANIFESTS / "components" / wide, "ClusterRole"))
+        )
+        role = set().union(*(grants(one["rules"]) for one in of_kind(MANIFESTS / "components" / narrow, "Role")))
+        assert {plural for _, plural, _ in cluster - role} <= {"nodes", "priorityclasses"} and role <= cluster
+
+
+def of_kind(directory: Path, kind: str) -> list[dict[str, Any]]:
+    return [one for (found, _), one in kustomized(directory).items() if found == kind]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

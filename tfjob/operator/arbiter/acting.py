@@ -34,9 +34,11 @@ from tfjob.model import names
 from tfjob.model.arbitrated import allowance_of, same
 from tfjob.model.events import Event
 from tfjob.model.kinds import TFJOBS, Manifest
+from tfjob.operator.arbiter.undoing import take_back
 from tfjob.operator.arbiter.watching import Watch
 from tfjob.operator.controller import Controller
 from tfjob.operator.informer import version_of
+from tfjob.operator.sight import Namespaces
 from tfjob.pods import gang
 
 log = logging.getLogger(__name__)
@@ -98,11 +100,14 @@ class Figures:
 class Arbiter:
     """`watch` sees, `act` acts; both for ever."""
 
-    def __init__(self, api: Api, controller: Controller, namespace: str | None, options: ArbiterOptions) -> None:
+    def __init__(self, api: Api, controller: Controller, namespaces: Namespaces, options: ArbiterOptions) -> None:
         self._api, self._controller, self._options = api, controller, options
         self._changed = asyncio.Event()
-        self.watch = Watch(api, namespace, options.labels, self._changed.set)
+        self.watch = Watch(api, namespaces, options.labels, self._changed.set, controller.missing)
         controller.changed = self._changed.set
+        controller.undecided = self.undecided
+        self.missing = controller.missing
+        self._undecided: frozenset[Key] = frozenset()
         self._bidders: dict[Key, tuple[Manifest, Bidder | None]] = {}
         self._told: dict[str, Allowance] = {}  # of a dry run: what jobs would have been allowed
         self._worded: dict[str, float] = {}  # since when the allowance of a job is in its words
@@ -123,6 +128,8 @@ class Arbiter:
         """Of all jobs that are to be decided about; read again only where the job has changed."""
         found = {}
         for key, manifest in self._controller.jobs.items():
+            if not self._controller.sees(key[0]):  # what its pods have is not known
+                continue
             known = self._bidders.get(key)
             if known is None or known[0] is not manifest:
                 known = manifest, bidder_of(manifest, self._options.aimaster)
@@ -149,6 +156,23 @@ class Arbiter:
             return found
         jobs = (dataclasses.replace(job, admitted=job.name in admitted) for job in found.jobs)
         return dataclasses.replace(found, jobs=tuple(jobs))
+
+    def undecided(self, key: Key) -> bool:
+        """As of the last look: nobody knows of its room."""
+        return not self._options.dry_run and key in self._undecided
+
+    async def _leave(self, cluster: Cluster) -> None:
+        """What jobs that cannot be decided about were allowed before is taken back, so that none is held by the last word of
+        nobody; those that are new need not wait for a word."""
+        decided = {job.name for job in cluster.jobs}
+        before, self._undecided = self._undecided, frozenset(
+            key for key, (_, bidder) in self._bidders.items() if bidder is not None and bidder.name not in decided
+        )  # fmt: skip
+        for key in self._undecided - before:
+            self._controller.queue.add(key)
+        if not self._options.dry_run:
+            for key in sorted(self._undecided):
+                await take_back(self._api, self._controller, key, "nobody knows how much room there is")
 
     def _admitted(self) -> set[str]:
         """Jobs whose gang a scheduler has admitted: it has counted on their least, and would make the pods again. So only what
@@ -188,7 +212,7 @@ class Arbiter:
                 took = time.monotonic() - began
                 await self._pause(began, took, waiting, again)
         finally:
-            self.last = None
+            self.last, self._undecided = None, frozenset()
 
     async def _pause(self, began: float, took: float, waiting: int, again: bool) -> None:
         """Until the next look is due: at once when something has changed, but a second after the last one at the least."""
@@ -219,6 +243,7 @@ class Arbiter:
         if self._record is not None:
             self._record.add(cluster, decision)
         self.last = cluster, decision
+        await self._leave(cluster)
         written = await self._write(cluster, decision)
         if time.monotonic() - self._problems_at >= PROBLEMS_SECONDS:
             self._problems_at = time.monotonic()
@@ -304,7 +329,7 @@ class Arbiter:
         """Jobs that are suspended, have no pods any more, and would start at once when they are resumed."""
         found = []
         for key, (manifest, bidder) in self._bidders.items():
-            if bidder is not None or not is_suspended(manifest):
+            if bidder is not None or not is_suspended(manifest) or not self.watch.knows_room(key[0]):
                 continue
             self._rested[key] = time.time()
             begun = _allowance(manifest) or (manifest.get("status") or {}).get("startTime")

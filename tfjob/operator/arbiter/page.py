@@ -92,7 +92,8 @@ def answer(arbiter: Arbiter, now: float) -> dict[str, Any]:
          "memory_bytes": one.resources.memory_bytes} for one in cluster.waiting
     ]  # fmt: skip
     return {
-        "time": cluster.time, "leads": leads, "confined": arbiter.watch.confined, "nodes": len(cluster.nodes),
+        "time": cluster.time, "leads": leads, "confined": arbiter.watch.confined, "missing": arbiter.missing.told(),
+        "nodes": len(cluster.nodes),
         "used_share": decision.used_share if leads else None, "jobs": rows(cluster, decision), "waiting_pods": waiting,
         "decisions": arbiter.figures.decisions, "writes": arbiter.figures.writes,
     }  # fmt: skip
@@ -100,10 +101,14 @@ def answer(arbiter: Arbiter, now: float) -> dict[str, Any]:
 
 def page(arbiter: Arbiter, now: float) -> str:
     """The whole file for `/queue`."""
-    return render(document(*shown(arbiter, now), confined=arbiter.watch.confined), FOOTER)
+    return render(
+        document(*shown(arbiter, now), confined=arbiter.watch.confined, missing=arbiter.missing.told()), FOOTER
+    )
 
 
-def document(cluster: Cluster, decision: Decision, leads: bool, confined: str = "") -> Document:
+def document(
+    cluster: Cluster, decision: Decision, leads: bool, confined: str = "", missing: Sequence[str] = ()
+) -> Document:
     waiting = sum(not one.runs for one in decision.allowances)
     free = sum(node.free.cpu for node in cluster.nodes)
     figures = [
@@ -116,6 +121,9 @@ def document(cluster: Cluster, decision: Decision, leads: bool, confined: str = 
     sections = [Section("jobs", "What each job may have, and why", blocks)]
     if cluster.waiting:
         sections.append(Section("waiting", "Pods of others that wait for room", [_waiting(cluster)]))
+    if missing:
+        lines = [Text(f"It {text}") for text in missing[:WAITING_SHOWN]]
+        sections.append(Section("missing", "Rights that the operator does without", lines))
     headline = "As decided last." if leads else "As the jobs' annotations say: another operator leads, or none yet."
     if confined:
         headline += f" Only quotas are known, no nodes: {confined}"

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
 
 from deeprec_ext.errors import UnreachableError
 from tfjob.api.client import Api, ApiError, ForbiddenError
 from tfjob.api.watching import changes
 from tfjob.arbiting.bidders import Bidder, Classes
-from tfjob.arbiting.observing import Labels, Seen
+from tfjob.arbiting.observing import Labels, Seen, is_room
 from tfjob.arbiting.seen import ClassSeen, Key, NodeSeen, QuotaSeen, class_seen, node_seen, pod_seen, quota_seen
 from tfjob.arbiting.tally import Pods
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, Manifest, Resource
 from tfjob.operator.informer import name_of
 from tfjob.operator.running import together
+from tfjob.operator.sight import EVERYWHERE, Missing, Namespaces, Right, Sight, verb_of, within
 
 log = logging.getLogger(__name__)
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Fields of the pods that are sent at all."""
 
 AGAIN_SECONDS = 5.0
+NO_NODES = (
+    "the arbiter sees no nodes: ResourceQuotas (CPU and memory) of the jobs' namespaces are all the room that it knows, and "
+    "where there is none it decides nothing and jobs have what they want; prices of nodes, and nodes that go, are not seen"
+)
 
 
 class _Keyed(Protocol):
@@ -69,23 +75,23 @@ class Shelf(Generic[T]):
 
 async def follow(
     api: Api, resource: Resource, namespace: str | None, see: Callable[[Manifest], T | None], store: Store[T],
-    changed: Callable[[], None], listed: asyncio.Event, *, fields: str = "",
+    changed: Callable[[], None], sight: Sight, *, fields: str = "",
 ) -> None:  # fmt: skip
     """For ever.
 
     Args:
       see: what is kept of an object; None: it does not count.
       changed: called when something in the store has.
-      listed: set once all there are have been seen.
+      sight: told what has been listed, and which rights are missing.
     """
-    watched = changes(api, resource, namespace, fields=fields, forbidden_ends=False, shrink=see)
-    async for kind, found in watched:
+    begun, rights = False, sight.rights(namespace)
+    async for kind, found in changes(api, resource, namespace, fields=fields, rights=rights, shrink=see):
         if isinstance(found, list):
             there: list[T] = [one for one in found if one is not None]
-            gone = store.keys() - {one.key for one in there}
+            gone = set(filter(functools.partial(within, namespace), store.keys())) - {one.key for one in there}
             news = any([*(store.drop(key) for key in gone), *(store.put(one) for one in there)])
-            news = news or not listed.is_set()
-            listed.set()
+            news, begun = news or not begun, True
+            sight.listed(namespace)
         else:
             one = None if kind == "DELETED" else see(found)
             news = store.drop(name_of(found)) if one is None else store.put(one)
@@ -96,72 +102,79 @@ async def follow(
 class Watch:
     """What there is in the cluster beside TFJobs, or as much of it as the operator may see."""
 
-    def __init__(self, api: Api, namespace: str | None, labels: Labels, changed: Callable[[], None]) -> None:
-        """`namespace`: of the TFJobs that are run; None: all."""
-        self._api, self._namespace, self._labels, self._changed = api, namespace, labels, changed
+    def __init__(
+        self, api: Api, namespaces: Namespaces, labels: Labels, changed: Callable[[], None], missing: Missing
+    ) -> None:
+        """`namespaces`: of the TFJobs that are run."""
+        self._api, self._namespaces, self._labels, self._changed = api, namespaces, labels, changed
+        self._missing = missing
         self.pods = Pods()
         self._nodes: Shelf[NodeSeen] = Shelf()
         self._quotas: Shelf[QuotaSeen] = Shelf()
         self._classes: Shelf[ClassSeen] = Shelf()
-        self._listed: dict[str, asyncio.Event] = {}
+        self._sights: list[Sight] = []
         self.confined = ""
-        """Why only the namespace of the jobs can be seen; empty: all can."""
+        """Why only the namespaces of the jobs can be seen; empty: all can."""
 
         self._classes_known = True
         self._asked = asyncio.Event()
 
     @property
     def synced(self) -> bool:
-        return self._asked.is_set() and all(event.is_set() for event in self._listed.values())
+        return self._asked.is_set() and all(sight.asked.is_set() for sight in self._sights)
 
     async def wait(self) -> None:
-        """Until all there is has been seen once."""
+        """Until all there is has been seen once, where it may be."""
         await self._asked.wait()
-        for event in self._listed.values():
-            await event.wait()
+        for sight in self._sights:
+            await sight.asked.wait()
 
     def seen(self, bidders: list[Bidder]) -> Seen:
         nodes = None if self.confined else self._nodes.all()
         classes = Classes(self._classes.all(), self._classes_known)
         return Seen(bidders, self.pods, nodes, self._quotas.all(), classes, self._labels)
 
+    def knows_room(self, namespace: str) -> bool:
+        """Of the jobs of a namespace."""
+        return not self.confined or is_room(one for one in self._quotas.all() if one.namespace == namespace)
+
     async def run(self) -> None:
-        """For ever. Rights that come later count when the operator is started anew."""
-        self.confined = await self._refusal(NODES) or await self._refusal(PODS)
-        self._classes_known = not await self._refusal(PRIORITY_CLASSES)
-        if self.confined:
-            log.error(
-                "the arbiter sees no nodes: %s. Only jobs in namespaces with a ResourceQuota of CPU and memory are decided "
-                "about, as if that were all the room there is; for the whole cluster give the operator the rights of "
-                "tfjob/manifests/components/arbiter", self.confined,
-            )  # fmt: skip
-        where = self._namespace if self.confined else None
-        work = [self._follow(PODS, where, pod_seen, self.pods, NOT_ENDED)]
-        if why := await self._refusal(RESOURCE_QUOTAS, self._namespace):
-            log.error("the arbiter does not look at quotas: %s", why)
-        else:
-            work.append(self._follow(RESOURCE_QUOTAS, self._namespace, quota_seen, self._quotas))
+        """For ever. Rights in the whole cluster that come later count when the operator is started anew."""
+        self.confined = await self._refusal(NODES, NO_NODES) or await self._refusal(PODS, NO_NODES)
+        self._classes_known = not await self._refusal(PRIORITY_CLASSES, "all jobs have one priority")
+        where = self._namespaces if self.confined else EVERYWHERE
+        work = [
+            *self._follow(PODS, where, pod_seen, self.pods, "no job is decided about there", NOT_ENDED),
+            *self._follow(
+                RESOURCE_QUOTAS, self._namespaces, quota_seen, self._quotas, "quotas are not looked at there"
+            ),
+        ]
         if not self.confined:
-            work.append(self._follow(NODES, None, node_seen, self._nodes))
+            work += self._follow(NODES, EVERYWHERE, node_seen, self._nodes, NO_NODES)
         if self._classes_known:
-            work.append(self._follow(PRIORITY_CLASSES, None, class_seen, self._classes))
+            work += self._follow(PRIORITY_CLASSES, EVERYWHERE, class_seen, self._classes, "as they were")
         self._asked.set()
         await together(work)
 
     def _follow(
-        self, resource: Resource, namespace: str | None, see: Callable[[Manifest], T | None], store: Store[T],
+        self, resource: Resource, namespaces: Namespaces, see: Callable[[Manifest], T | None], store: Store[T], so: str,
         fields: str = "",
-    ) -> Awaitable[None]:  # fmt: skip
-        listed = self._listed[resource.plural] = asyncio.Event()
-        return follow(self._api, resource, namespace, see, store, self._changed, listed, fields=fields)
+    ) -> list[Coroutine[Any, Any, None]]:  # fmt: skip
+        sight = Sight(self._missing, resource, namespaces, so, lambda _: self._changed())
+        self._sights.append(sight)
+        return [
+            follow(self._api, resource, namespace, see, store, self._changed, sight, fields=fields)
+            for namespace in namespaces
+        ]
 
-    async def _refusal(self, resource: Resource, namespace: str | None = None) -> str:
-        """Why objects of a namespace, or of all, may not be seen; empty: they may. Waits for a server that does not answer."""
+    async def _refusal(self, resource: Resource, so: str) -> str:
+        """Why objects of all namespaces may not be seen; empty: they may. Waits for a server that does not answer."""
         while True:
             try:
-                await self._api.list_all(resource, namespace, fields="metadata.name=-", shrink=lambda _: None)
+                await self._api.list_all(resource, None, fields="metadata.name=-", shrink=lambda _: None)
                 return ""
             except ForbiddenError as error:
+                self._missing.add(Right("", resource, verb_of(error) or "list"), error, so)
                 return str(error)
             except (ApiError, UnreachableError) as error:
                 log.warning("%s cannot be listed: %s; trying again", resource.plural, error)

@@ -13,12 +13,13 @@ from datetime import datetime, timezone
 
 from tfjob.api.client import Api, ApiError, ConflictError, ForbiddenError
 from tfjob.api.known import kind_is_known
-from tfjob.model.events import Event
+from tfjob.model.events import FORBIDDEN, Event
 from tfjob.model.kinds import TFJOBS, Manifest
 from tfjob.operator.controller import Controller
 from tfjob.operator.informer import Informer, Key, name_of, version_of
 from tfjob.operator.queue import WorkQueue
 from tfjob.operator.running import together, worked_off
+from tfjob.operator.sight import Namespaces
 from tfjob.reconciling.et import looking, words
 from tfjob.reconciling.et.scalers import selector_of
 
@@ -36,15 +37,19 @@ NEVER = (400, 422)
 class Taking:
     """`watch` sees, `act` acts; both for ever. `own_pods`: TFJobs' pods are made here; else by Kubeflow's operator."""
 
-    def __init__(self, api: Api, controller: Controller, namespace: str | None, *, own_pods: bool = True) -> None:
-        self._api, self._controller, self._namespace, self._own_pods = api, controller, namespace, own_pods
+    def __init__(self, api: Api, controller: Controller, namespaces: Namespaces, *, own_pods: bool = True) -> None:
+        self._api, self._controller, self._namespaces, self._own_pods = api, controller, namespaces, own_pods
         self.queue: WorkQueue[Key] = WorkQueue()
         self._informers = {
-            kind: Informer(api, resource, "", namespace, _name_in(kind), self.queue.add)
+            kind: Informer(
+                api, resource, "", namespaces, _name_in(kind), self.queue.add, controller.missing,
+                "of the ET operator's kinds nothing is done there", self._sight_changed,
+            )
             for kind, resource in words.RESOURCES.items()
         }  # fmt: skip
         self._asked = {kind: asyncio.Event() for kind in words.RESOURCES}
         """Whether it is known, or not."""
+        self._watched: set[str] = set()  # known
 
         controller.also.append(self._job_changed)
 
@@ -57,7 +62,7 @@ class Taking:
     async def _watch(self, kind: str) -> None:
         resource = words.RESOURCES[kind]
         hint = f"this cluster does not know {kind}s ({words.API_VERSION}), of which --et would make something; waiting for them"
-        await kind_is_known(self._api, resource, self._namespace, hint, KIND_SECONDS, self._asked[kind].set)
+        await kind_is_known(self._api, resource, self._namespaces, hint, KIND_SECONDS, self._asked[kind].set)
         seen = asyncio.ensure_future(self._see(kind))
         try:
             await self._informers[kind].run()
@@ -65,8 +70,18 @@ class Taking:
             seen.cancel()
 
     async def _see(self, kind: str) -> None:
-        await self._informers[kind].synced.wait()
+        self._watched.add(kind)
+        await self._informers[kind].sight.asked.wait()
         self._asked[kind].set()
+
+    def _sees(self, namespace: str) -> bool:
+        """All that there may be of a name: else a job would look as if it had no TrainingJob."""
+        return all(self._informers[kind].sight.sees(namespace) for kind in self._watched)
+
+    def _sight_changed(self, namespace: str | None) -> None:
+        for informer in self._informers.values():
+            for key in informer.jobs(namespace):
+                self.queue.add(key)
 
     def _job_changed(self, key: Key) -> None:
         if any(informer.of(key) for informer in self._informers.values()):
@@ -94,6 +109,8 @@ class Taking:
 
     async def look(self, key: Key) -> looking.Steps:
         """One look at one name. Raises ApiError and UnreachableError: then look again."""
+        if not self._sees(key[0]):
+            return looking.Steps()
         named, now = self.named(key), datetime.now(timezone.utc)
         steps = looking.decide(named, now)
         try:
@@ -104,7 +121,7 @@ class Taking:
         except ForbiddenError as error:
             about = [*(one for one, _ in (*steps.own, *steps.statuses)), named.training_job, named.tfjob]
             for one in [one for one in about if one is not None][:1]:
-                await self._controller.recorder.state(one, Event("Warning", "Forbidden", str(error)))
+                await self._controller.recorder.state(one, Event("Warning", FORBIDDEN, str(error)))
             raise
         if steps.again_seconds is not None:
             self.queue.add_after(key, steps.again_seconds)

@@ -169,7 +169,8 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
     text = f"not done within {timeout_of(one)} s; TFJob {job.name} "
     if want == runs and not (late and grows):
         text = "it was refused or rolled back; Events of the TFJob (ScalingRefused, ScalingRolledBack) say why"
-        return _ended(one, words.SCALE_FAILED, f"TFJob {job.name} has {runs} workers: {text}", now)
+        failed = _ended(one, words.SCALE_FAILED, f"TFJob {job.name} has {runs} workers: {text}", now)
+        return _wanted_no_more(failed, begun, job) if grows else failed
     if want not in (begun.after, runs):
         return _ended(one, words.SCALE_FAILED, f"{want} workers of TFJob {job.name} were asked for meanwhile", now)
     if not late:
@@ -178,22 +179,34 @@ def _followed(one: Manifest, begun: Asked, job: TFJob, pods: Sequence[Manifest],
         return _ended(one, words.SCALE_FAILED, text + "goes on with it", now)
     failed = _ended(one, words.SCALE_FAILED, text + f"is asked for {begun.before} workers again", now)
     if want == runs:  # it has been, already
-        return failed
-    key = job.specs[names.WORKER].path.rpartition(".")[2]
-    back = {"spec": {"tfReplicaSpecs": {key: {"replicas": begun.before}}}}
-    return dataclasses.replace(failed, take_back=back)
+        return _wanted_no_more(failed, begun, job)
+    return _wanted_no_more(failed, begun, job, begun.before)
+
+
+def _wanted_no_more(failed: Scaled, begun: Asked, job: TFJob, size: int | None = None) -> Scaled:
+    """The AIMaster forgets that it was asked for that, which it would else do as soon as it may; `size`: it is asked for so
+    many workers instead."""
+    patch: dict[str, Any] = {}
+    if not begun.failed:
+        note = dataclasses.replace(begun, failed=True)
+        patch["metadata"] = {"annotations": {names.SCALER_ANNOTATION: note.text}}
+    if size is not None:
+        key = job.specs[names.WORKER].path.rpartition(".")[2]
+        patch["spec"] = {"tfReplicaSpecs": {key: {"replicas": size}}}
+    return dataclasses.replace(failed, take_back=patch or None)
 
 
 def _waits(one: Manifest, begun: Asked, job: TFJob, runs: int, most: int, now: datetime) -> Scaled:
     """For the cluster's arbiter, which allows less than it asks for: the AIMaster remembers what is wanted, and the job grows
-    when it may, whether anybody still waits for that or not."""
+    when it may, until its time is over. What has come by then stays."""
     left, allows = _left(one, now), f"the arbiter allows TFJob {job.name} {most} workers at present"
     if left is not None and left <= 0:
         text = (
-            f"TFJob {job.name} has {runs} workers: not done within {timeout_of(one)} s, because {allows}; up to {begun.after} "
-            f"still come when it allows more, unless another size is asked for (deeprec-ext scale, ScaleIn)"
+            f"TFJob {job.name} has {runs} workers: not done within {timeout_of(one)} s, because {allows}; no more are asked "
+            "for (a ScaleOut with a longer timeout waits longer)"
         )
-        return _ended(one, words.SCALE_FAILED, text, now)
+        failed = _ended(one, words.SCALE_FAILED, text, now)
+        return _wanted_no_more(failed, begun, job, None if job.replicas(names.WORKER) == runs else runs)
     message = (
         f"{words.full_name(one)}: workers {begun.before} → {begun.after}; {allows}, the rest comes when there is room"
     )

@@ -75,6 +75,13 @@ class Scene:
         specs = {kind: {"replicas": count} for kind, count in replicas.items()}
         self.api.change(TFJOBS, "ctr", {"spec": {"tfReplicaSpecs": specs}})
 
+    def note(self, note: Asked, **replicas: int) -> None:
+        """A ScaleOut or ScaleIn."""
+        specs = {kind: {"replicas": count} for kind, count in replicas.items()}
+        self.api.change(TFJOBS, "ctr", {
+            "metadata": {"annotations": {SCALER_ANNOTATION: note.text}}, "spec": {"tfReplicaSpecs": specs},
+        })  # fmt: skip
+
     async def written(self) -> None:
         await self.look()
         await self.follower.write()
@@ -488,6 +495,31 @@ def test_a_tfjob_is_scaled_in_for_its_annotation_and_replicas_say_so(tmp_path: P
             allow(scene, 9)
             await scene.look()
             assert (await it.ended(2)).to_count == 4
+            await it.until(lambda: not it.master.scalings.under_way())
+            await scene.written()
+
+            allow(scene, 2)
+            await scene.look()
+            assert (await it.ended(3)).to_count == 2
+            await it.until(lambda: not it.master.scalings.under_way())
+            await scene.written()
+            out = Asked("uid-of-out", 2, 7, by="ScaleOut:ml/out")
+            scene.note(out, Worker=7)
+            await scene.look()
+            await it.until(lambda: it.master.job.allowed.back("worker") == 7)
+            await scene.written()
+            scene.note(dataclasses.replace(out, failed=True))
+            await scene.look()
+            assert it.master.job.allowed.back("worker") == 4, "as before"
+            allow(scene, 9)
+            await scene.look()
+            assert (await it.ended(4)).to_count == 4
+            scene.note(out, Worker=6)
+            await scene.look()
+            await it.ended(5)
+            scene.note(dataclasses.replace(out, failed=True))
+            await scene.look()
+            assert it.master.job.allowed.back("worker") == 6, "somebody has asked for another size since"
         finally:
             await it.stop()
 

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from deeprec_ext.aimaster.rpc.admission import Admission
+from deeprec_ext.arbiter.observed import Allowance
+from deeprec_ext.errors import StaleError
+from deeprec_ext.proto import PROTOCOL_MAJOR
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from tests.unit.aimaster.backups.test_disk import events, job
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.aimaster.kubernetes.test_following import Cluster
@@ -41,3 +46,49 @@ def test_a_backup_is_written_where_nothing_is_free_for_the_replacement(tmp_path:
             reclaim.close()
 
     asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_nobody_is_replaced_who_leaves_because_the_arbiter_allows_fewer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with job(tmp_path) as world:  # type: ignore[no-untyped-call]
+            master, workers = world.master, world.master.job.members.wanted(pb.WORKER)
+            master.job.allowed.set(Allowance("ctr", True, 2, len(workers) - 1, 1.0, "a serving pod waits"))
+            reclaim = Reclaim(FakeApi(), master.job, master.scalings, Cluster(world), sleep=short)  # type: ignore[arg-type]
+            reclaim.notice(workers[0], "deleted: not by the AIMaster")
+            await world.until(lambda: bool(events(world, "reclaimed")))  # type: ignore[no-untyped-call]
+            [told] = events(world, "reclaimed")  # type: ignore[no-untyped-call]
+            assert "it leaves before others" in told["answer"]
+            assert not any(one.replace for one in master.scalings.records())
+            reclaim.close()
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_a_process_whose_pod_is_being_deleted_does_not_join(tmp_path: Path) -> None:
+    """Its signal may have come before anybody handled it; the pod would be kept, and its room, for the whole grace."""
+
+    async def main() -> None:
+        async with job(tmp_path) as world:  # type: ignore[no-untyped-call]
+            master = world.master
+            master.job.members.request("worker-9")
+            reclaim = Reclaim(FakeApi(), master.job, master.scalings, Here(), sleep=short)  # type: ignore[arg-type]
+            reclaim.deleted("worker-9", "preempted")
+            request = pb.RegisterRequest(
+                protocol_major=PROTOCOL_MAJOR, role=pb.WORKER, index=9, incarnation="old", job=master.job.spec.name
+            )
+            with pytest.raises(StaleError, match="the pod of worker-9 is being deleted; end the process"):
+                await Admission(master.job, master._failover).register(request, None)
+            Here.there = False  # it has gone
+            master.job.changed.notify()
+            await world.until(lambda: not reclaim._answering)
+            assert "worker-9" not in master.job.reclaimed, "the next of this name may come"
+            assert master.scalings.records() == []
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+
+
+class Here:
+    there = True
+
+    def runs(self, name: str) -> bool:
+        return self.there

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deeprec_ext.aimaster.core.records import ARBITER
+from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.autoscaler.loop import obeying as module
 from deeprec_ext.autoscaler.observe.changes import changes_of
 from deeprec_ext.errors import UsageError
@@ -131,6 +132,51 @@ def test_one_that_waits_for_pods_that_are_not_allowed_any_more_is_cut_short(tmp_
         first, last = it.master.job.store.scalings()
         assert (first.outcome, last.outcome) == ("rolled_back", "committed")
         assert first.reason.startswith("the arbiter allows 2 PS, 1 worker at present")
+
+    play(tmp_path, scenario, workers=3, settings=settings)
+
+
+def test_who_loses_its_host_leaves_first_and_nobody_is_replaced_who_may_not_be_there(tmp_path: Path) -> None:
+    """A scheduler preempts while the arbiter gives way: the replacements would wait for what both have been told to give."""
+    settings = dataclasses.replace(SETTINGS, acquire_limit_seconds=300)
+
+    async def scenario(it: World, arbiter: Arbiter) -> None:
+        job, scalings_ = it.master.job, it.master.scalings
+        it.backend.queued |= {"worker-3", "worker-4"}
+        for name in ("worker-0", "worker-1"):
+            member = job.members.get(name)
+            assert member is not None
+            job.reclaimed[name] = member.incarnation
+            await scalings_.request(pb.ScaleRequest(replace=name, reason="preempted"))
+        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        arbiter.allow(2, 1)
+        await settled(it, 2, 1)
+        first, second, last = job.store.scalings()
+        assert (first.outcome, second.outcome, last.outcome) == ("rolled_back", "refused", "committed")
+        assert first.reason.startswith("the arbiter allows 2 PS, 1 worker") and second.reason == first.reason
+        assert last.drained == ("worker-0", "worker-1"), "not the highest"
+
+    play(tmp_path, scenario, workers=3, settings=settings)
+
+
+def test_a_ps_is_replaced_once_the_workers_that_have_to_leave_have_left(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, acquire_limit_seconds=300)
+
+    async def scenario(it: World, arbiter: Arbiter) -> None:
+        job, scalings_ = it.master.job, it.master.scalings
+        it.backend.queued.add("ps-2")
+        member = job.members.get("ps-1")
+        assert member is not None
+        job.reclaimed["ps-1"] = member.incarnation
+        await scalings_.request(pb.ScaleRequest(replace="ps-1", reason="node n is drained"))
+        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        arbiter.allow(2, 1)
+        await it.until(lambda: size(it) == (2, 1))
+        it.backend.queued.clear()
+        await it.until(lambda: len(job.store.scalings()) == 3 and not scalings_.under_way())
+        first, second, third = job.store.scalings()
+        assert (first.outcome, second.outcome, third.outcome) == ("rolled_back", "committed", "committed")
+        assert (third.replace, third.asked_reason) == ("ps-1", "node n is drained")
 
     play(tmp_path, scenario, workers=3, settings=settings)
 

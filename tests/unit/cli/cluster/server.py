@@ -103,6 +103,8 @@ class Server:
             )
             if about := _about(query.get("fieldSelector", "")):
                 items = [one for one in items if one["involvedObject"]["name"] == about]
+            if reason := _reason(query.get("fieldSelector", "")):
+                items = [one for one in items if one["reason"] == reason]
             return {"items": items, "metadata": {"resourceVersion": version}}
         if request.method == "POST" and request.query.get("dryRun"):
             self.dry_runs.append(body["kind"])
@@ -191,6 +193,10 @@ def _names(fields: str) -> str:
 
 def _about(fields: str) -> str:
     return fields.partition("involvedObject.name=")[2]
+
+
+def _reason(fields: str) -> str:
+    return fields.partition(",reason=")[2]
 
 
 @contextlib.contextmanager

@@ -374,6 +374,8 @@ def test_status_without_the_right_to_run_commands_is_what_the_cluster_knows(
     captured = capsys.readouterr()
     assert 'cannot get resource "pods/exec"' in captured.err and "command=" not in captured.err
     assert 'not seen: GET /api/v1/namespaces/team/events: User "aimaster" cannot list resource "events"' in captured.out
+    server.api.forbidden.add(("get", "pods"))
+    assert main(["status", *N, "ctr"]) == 0 and "ctr" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input

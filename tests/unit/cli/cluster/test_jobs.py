@@ -84,6 +84,21 @@ def test_another_namespace_all_of_them_one_script_and_pages(
     assert named(capsys, "-n", "ads", "--before", place) == ["ads-0"]
 
 
+def test_the_history_of_an_operator_in_the_namespace_of_the_jobs_is_found_and_missing_rights_are_named(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = pod(["deeprec-ext", "history", "--certs", "x", "--listen", "y"])
+    made["metadata"]["namespace"] = "ads"
+    server.api.put(PODS, made)
+    server.script = lambda command: Answer([(1, b'{"jobs": [], "next": ""}')])
+    assert kubectl(["jobs", "-n", "ads"]) == 0
+    assert server.commands[0][-1] == "--namespace=ads"
+    server.api.forbidden.add(("list", "pods"))
+    assert kubectl(["jobs", "-n", "ads"]) == 2
+    error = capsys.readouterr().err
+    assert "verb list on pods" in error and "--installed-in" in error and error.count("\n") == 1
+
+
 def test_what_it_refuses_and_its_exit_code_are_the_callers(cluster: Server, capfd: pytest.CaptureFixture[str]) -> None:
     cluster.script = lambda command: really([*command, "--limit=5000"])
     assert kubectl(["jobs"]) == 2

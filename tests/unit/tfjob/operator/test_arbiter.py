@@ -18,6 +18,7 @@ from deeprec_ext.gazer.report.html import render
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob.arbiting.clusters import node, pod, pods_of, priority_class, quota, tfjob
 from tfjob.arbiting.bidders import KUEUE_LABEL
+from tfjob.arbiting.problems import NO_RIGHTS
 from tfjob.model import names
 from tfjob.model.arbitrated import allowance_of
 from tfjob.model.kinds import NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, TFJOBS, Manifest
@@ -26,6 +27,7 @@ from tfjob.operator.arbiter.acting import Arbiter, ArbiterOptions
 from tfjob.operator.arbiter.undoing import undo
 from tfjob.operator.controller import Controller
 from tfjob.operator.main import shares
+from tfjob.operator.sight import EVERYWHERE
 from tfjob.operator.web import metrics
 from tfjob.reconciling.observed import Options
 
@@ -44,9 +46,10 @@ class Rig:
         self.api = FakeApi()
         self.tasks: list[asyncio.Task[None]] = []
 
-    def operator(self, namespace: str | None = None, **options: Any) -> Arbiter:
-        controller = Controller(self.api, Options(), namespace, no_aimaster)  # type: ignore[arg-type]
-        arbiter = Arbiter(self.api, controller, namespace, ArbiterOptions(**options))  # type: ignore[arg-type]
+    def operator(self, *namespaces: str, **options: Any) -> Arbiter:
+        where = namespaces or EVERYWHERE
+        controller = Controller(self.api, Options(), where, no_aimaster)  # type: ignore[arg-type]
+        arbiter = Arbiter(self.api, controller, where, ArbiterOptions(**options))  # type: ignore[arg-type]
         self.tasks += [asyncio.ensure_future(controller.watch()), asyncio.ensure_future(arbiter.watch.run())]
         return arbiter
 
@@ -271,6 +274,75 @@ def test_an_operator_with_a_role_only_takes_the_quota_for_the_room(caplog):
         found = rig.allowance()
         assert found is not None and (found.ps, found.workers) == (1, 2), "a chief has the fourth core"
         assert "sees no nodes" in caplog.text and "components/arbiter" in caplog.text
+        (event,) = [one for one in rig.api.told() if one[1] == NO_RIGHTS]
+        assert event[0] == "Normal" and "quota of namespace ml" in event[2].lower().replace("resource", "")
+        found = page.answer(arbiter, time.time())
+        assert [one.split(":")[0] for one in found["missing"]] == ["may not list nodes", "may not list priorityclasses"]
+        text = page.page(arbiter, time.time())
+        assert "Rights that the operator does without" in text and "ClusterRole would give it" in text
+        assert caplog.text.count("may not list nodes") == 1
+
+    play(scenario)
+
+
+def without_nodes(rig: Rig, *namespaces: str) -> Arbiter:
+    rig.api.forbidden |= {("list", "nodes"), ("list", "priorityclasses")}
+    return rig.operator(*namespaces)
+
+
+def test_without_nodes_and_a_quota_nothing_is_decided_and_nobody_is_held_by_an_earlier_word():
+    async def scenario(rig: Rig) -> None:
+        word = allowance_text(Allowance("ml/held", False, 0, 0, 5.0, "waits for 9 cores"))
+        rig.put(low("held", annotations={"allowance": word}), low("new"))
+        arbiter = await rig.synced(without_nodes(rig, "ml"))
+        while len(arbiter._controller.queue):
+            arbiter._controller.queue.done(await arbiter._controller.queue.get())
+        assert await arbiter.look(time.time())
+        assert rig.allowance("held") is None and rig.allowance("new") is None
+        assert rig.writes() == [("patch", "tfjobs", "held")], "it is taken back, and nothing is handed out"
+        for name in ("held", "new"):
+            key = "ml", name
+            assert arbiter._controller.observe(key).options.arbiter_seconds is None, "no word is waited for"
+        assert len(arbiter._controller.queue) == 2, "they are looked at again at once"
+        assert {one[:2] for one in rig.api.told()} == {("Warning", NO_RIGHTS)}
+        await rig.caught_up()
+        await arbiter.look(time.time() + 1)
+        assert len(rig.writes()) == 1, "once"
+
+        rig.api.put(RESOURCE_QUOTAS, quota(cpu="8", memory="64Gi"))
+        await rig.caught_up()
+        await arbiter.look(time.time() + 2)
+        assert rig.allowance("held").runs and rig.allowance("new") is not None
+        assert not arbiter.undecided(("ml", "held"))
+
+    play(scenario)
+
+
+def test_a_suspended_job_of_whose_room_nobody_knows_is_not_told_that_it_may_have_nothing():
+    async def scenario(rig: Rig) -> None:
+        rig.put(low(run_policy={"suspend": True}))
+        rig.api.change(TFJOBS, "ctr", {"status": {"startTime": "2027-01-15T08:00:00Z"}})
+        arbiter = await rig.synced(without_nodes(rig, "ml"))
+        await arbiter.look(time.time())
+        assert rig.writes() == []
+
+    play(scenario)
+
+
+def test_each_namespace_has_the_room_of_its_own_quota():
+    async def scenario(rig: Rig) -> None:
+        rig.api.put(RESOURCE_QUOTAS, quota(cpu="4", memory="64Gi"))
+        rig.api.put(RESOURCE_QUOTAS, quota("web", "other", cpu="3", memory="64Gi"))
+        for namespace, name in (("ml", "ctr"), ("web", "rank"), ("lab", "free")):
+            job = low(name, namespace=namespace)
+            rig.put(job, *pods_of(job, "n1", ps=1, workers=3))
+        arbiter = await rig.synced(without_nodes(rig, "ml", "web", "lab"))
+        await arbiter.look(time.time())
+        allowed = {
+            name: rig.api.objects[TFJOBS.plural, name]["metadata"]["annotations"] for name in ("ctr", "rank", "free")
+        }
+        assert [allowance_of(allowed[name], name)[0].workers for name in ("ctr", "rank")] == [2, 1]
+        assert arbiter.undecided(("lab", "free")) and allowance_of(allowed["free"], "free")[0] is None
 
     play(scenario)
 

@@ -16,6 +16,7 @@ from tfjob.api.client import ApiError, ConflictError, ForbiddenError
 from tfjob.model.kinds import EVENTS, PODS, SERVICES, TFJOBS, Manifest, Resource
 from tfjob.operator.controller import Controller
 from tfjob.operator.leader import LEASE_SECONDS, Leader
+from tfjob.operator.sight import EVERYWHERE
 from tfjob.operator.web import metrics
 from tfjob.reconciling.observed import Options
 
@@ -26,7 +27,7 @@ class Rig:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.aimasters: list[str] = []
-        self.controller = Controller(self.api, Options(), None, self.make_aimaster)  # type: ignore[arg-type]
+        self.controller = Controller(self.api, Options(), EVERYWHERE, self.make_aimaster)  # type: ignore[arg-type]
 
     async def make_aimaster(self, job: Manifest, elastic: object, pods: object) -> None:
         self.aimasters.append(job["metadata"]["name"])
@@ -104,7 +105,7 @@ def test_nothing_is_seen_before_the_jobs_are() -> None:
     async def scenario() -> None:
         api = FakeApi()
         api.forbidden.add(("list", TFJOBS.plural))
-        controller = Controller(api, Options(), None, Rig().make_aimaster)  # type: ignore[arg-type]
+        controller = Controller(api, Options(), EVERYWHERE, Rig().make_aimaster)  # type: ignore[arg-type]
         watching = asyncio.ensure_future(controller.watch())
         await asyncio.sleep(0.05)
         assert not controller.synced
@@ -146,7 +147,7 @@ def test_an_operator_that_was_cut_off_anywhere_is_followed_by_one_that_finishes(
             rig.api.create = create  # type: ignore[method-assign]
             another = Rig()
             another.api = rig.api
-            another.controller = Controller(rig.api, Options(), None, another.make_aimaster)  # type: ignore[arg-type]
+            another.controller = Controller(rig.api, Options(), EVERYWHERE, another.make_aimaster)  # type: ignore[arg-type]
             watching = asyncio.ensure_future(another.controller.watch())
             while not another.controller.synced:
                 await asyncio.sleep(0.001)

@@ -22,9 +22,9 @@ from tfjob.model import annotations
 from tfjob.model.annotations import Elastic
 from tfjob.model.kinds import PODS, SECRETS, Manifest
 from tfjob.model.spec import TFJob
-from tfjob.operator import history_certificates
 from tfjob.operator.aimasters import AIMasters
-from tfjob.operator.history_certificates import SECRET, HistoryAuthority, due, issue
+from tfjob.operator.certificates import history_certificates
+from tfjob.operator.certificates.history_certificates import SECRET, HistoryAuthority, due, issue
 from tfjob.pods import certificates
 from tfjob.pods.aimaster import Options
 

@@ -18,6 +18,7 @@ from tfjob.model import names
 from tfjob.model.kinds import SCALE_INS, SCALE_OUTS, TFJOBS, TRAINING_JOBS, Manifest, Resource
 from tfjob.operator.controller import Controller
 from tfjob.operator.et import taking
+from tfjob.operator.sight import EVERYWHERE
 from tfjob.reconciling.observed import Options
 
 KEY = (NAMESPACE, "elastic-training")
@@ -47,12 +48,12 @@ class Rig:
         async def no_aimaster(*_: object) -> None:
             pass
 
-        self.new_operator = lambda: Controller(self.api, Options(), None, no_aimaster)  # type: ignore[arg-type]
+        self.new_operator = lambda: Controller(self.api, Options(), EVERYWHERE, no_aimaster)  # type: ignore[arg-type]
 
     @contextlib.asynccontextmanager
     async def operator(self) -> Any:
         controller = self.new_operator()
-        taken = taking.Taking(self.api, controller, None)  # type: ignore[arg-type]
+        taken = taking.Taking(self.api, controller, EVERYWHERE)  # type: ignore[arg-type]
         tasks = [asyncio.ensure_future(one) for one in (controller.watch(), taken.watch())]
         await controller.listed.wait()
         tasks.append(asyncio.ensure_future(taken.act()))
@@ -181,5 +182,27 @@ def test_rights_that_are_missing_are_told() -> None:
         async with rig.operator():
             rig.put(TRAINING_JOBS, EXAMPLE)
             await until(lambda: [one for one in rig.api.told() if one[1] == "Forbidden"])
+
+    play(scenario)
+
+
+def test_where_one_of_the_kinds_may_not_be_seen_nothing_is_done_and_everything_once_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tfjob.api.watching.PAUSE_MAX_SECONDS", 0.02)
+    monkeypatch.setattr("tfjob.api.watching.PAUSE_SECONDS", 0.01)
+
+    async def scenario(rig: Rig) -> None:
+        rig.api.forbidden.add(("list", SCALE_OUTS.plural))
+        async with rig.operator() as taken:
+            rig.put(TRAINING_JOBS, EXAMPLE)
+            await until(lambda: taken.named(KEY).training_job)
+            await until(lambda: not len(taken.queue))
+            assert ("tfjobs", KEY[1]) not in rig.api.objects
+            [told] = taken._controller.missing.told()
+            assert "may not list scaleouts" in told and "components/et/cluster-role.yaml" in told
+            rig.api.forbidden.clear()
+            await until(rig.job)
+            assert not taken._controller.missing.told()
 
     play(scenario)

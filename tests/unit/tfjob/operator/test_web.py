@@ -15,13 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from deeprec_ext import webserver
 from deeprec_ext.errors import UsageError
 from tfjob.operator import web
+from tfjob.operator.sight import Missing
 
 
 def controller() -> SimpleNamespace:
     counts = SimpleNamespace(
         reconciled=7, failed=2, seconds=0.5, statuses=3, created={"Pod": 4}, deleted={"Service": 1}
     )
-    return SimpleNamespace(counts=counts, jobs={"a": 1, "b": 2}, queue=[1], synced=False)
+    return SimpleNamespace(counts=counts, jobs={"a": 1, "b": 2}, queue=[1], synced=False, missing=Missing())
 
 
 def test_metrics_are_what_prometheus_accepts_with_those_that_are_to_be_watched():

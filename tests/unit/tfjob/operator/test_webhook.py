@@ -21,7 +21,8 @@ from deeprec_ext.launch.ports import free_port
 from tests.unit.aimaster.kubernetes.fake_api import FakeApi
 from tests.unit.tfjob_manifests.pods import tfjob
 from tfjob.model.kinds import SECRETS, Manifest
-from tfjob.operator import serving_certificates as certificates
+from tfjob.operator.certificates import serving_certificates as certificates
+from tfjob.operator.sight import Missing
 from tfjob.operator.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, WebhookOptions
 
 NAMESPACE = "deeprec-ext"
@@ -105,7 +106,7 @@ def test_an_operator_of_one_namespace_leaves_the_jobs_of_others_alone() -> None:
         _, answer = await call(port, client_of(api)["caBundle"], request())
         assert answer["response"] == {"uid": "u-1", "allowed": True}
 
-    play(scenario, jobs_namespace="mine")
+    play(scenario, jobs_namespaces=("mine", "other"))
 
 
 def test_operators_share_one_certificate_and_say_nothing_twice() -> None:
@@ -182,6 +183,22 @@ def test_who_does_not_begin_its_handshake_is_cut(monkeypatch: pytest.MonkeyPatch
         assert await reader.read() == b""
 
     play(scenario)
+
+
+def test_without_the_right_to_change_the_configuration_it_serves_and_says_what_somebody_has_to_do() -> None:
+    async def main() -> None:
+        api, missing = FakeApi(), Missing()
+        api.put(CONFIGURATIONS, configuration())
+        api.forbidden |= {("get", CONFIGURATIONS.plural), ("patch", CONFIGURATIONS.plural)}
+        webhook = Webhook(api, WebhookOptions(free_port(), NAMESPACE), missing)  # type: ignore[arg-type]
+        running = asyncio.ensure_future(webhook.run())
+        await webhook.serving.wait()
+        (told,) = missing.told()
+        assert "may not get mutatingwebhookconfigurations" in told and "ca.crt of Secret deeprec-ext-webhook" in told
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def test_a_disk_that_is_full_is_not_told_as_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

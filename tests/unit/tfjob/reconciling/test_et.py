@@ -99,9 +99,9 @@ class Scene:
 
     def patch(self, patch: Manifest) -> None:
         self.tfjob["metadata"]["annotations"].update((patch.get("metadata") or {}).get("annotations") or {})
-        for type_, change in patch["spec"].get("tfReplicaSpecs", {}).items():
+        for type_, change in patch.get("spec", {}).get("tfReplicaSpecs", {}).items():
             self.tfjob["spec"]["tfReplicaSpecs"][type_].update(change)
-        self.tfjob["spec"]["runPolicy"].update(patch["spec"].get("runPolicy", {}))
+        self.tfjob["spec"]["runPolicy"].update(patch.get("spec", {}).get("runPolicy", {}))
 
     @property
     def replicas(self) -> int:
@@ -493,7 +493,19 @@ def test_a_scale_out_beyond_what_the_arbiter_allows_waits_and_says_so_and_its_fa
     scene.now += timedelta(seconds=300)
     scene.settle()
     assert scene.status()["phase"] == "ScaleFailed" and scene.replicas == 2, "what it has now is not asked for again"
-    assert "not done within 300 s, because the arbiter allows" in scene.said() and "up to 6 still come" in scene.said()
+    assert (
+        "not done within 300 s, because the arbiter allows" in scene.said() and "no more are asked for" in scene.said()
+    )
+    assert scene.note["failed"] is True, "nor is it wanted once the arbiter allows it"
+
+    scene = Scene(out(4, timeout=300))
+    allow(scene, 1)
+    scene.now += timedelta(seconds=300)
+    scene.settle()
+    assert scene.status()["phase"] == "ScaleFailed" and scene.replicas == 2, (
+        "it grew still: it is asked for what it has"
+    )
+    assert scene.note["failed"] is True
 
     scene = Scene(out(4, timeout=300))
     allow(scene, 9)
@@ -501,6 +513,7 @@ def test_a_scale_out_beyond_what_the_arbiter_allows_waits_and_says_so_and_its_fa
     assert scene.status()["phase"] == "ScaleFailed" and "refused or rolled back" in scene.said(), (
         "it was not the arbiter"
     )
+    assert scene.note["failed"] is True
 
 
 def test_a_scale_in_has_as_long_as_it_says_and_is_not_taken_back() -> None:

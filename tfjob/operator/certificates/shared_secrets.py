@@ -9,13 +9,13 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from deeprec_ext.security.lifetimes import Life
 from tfjob.api.client import Api, ConflictError, NotFoundError
 from tfjob.model.kinds import SECRETS
 
 if TYPE_CHECKING:
     from cryptography import x509
 
-LEFT_SHARE = 1 / 3
 TRIES = 5
 
 Files = Mapping[str, bytes]
@@ -54,6 +54,5 @@ async def ensure(
 
 
 def aging(certificate: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether less than a third of its time is left."""
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    return end - now < (end - begin) * LEFT_SHARE
+    """Whether it is to be renewed."""
+    return Life.of(certificate).due < now.timestamp()

@@ -1,8 +1,7 @@
 """The webhook's certificates: an authority and a serving certificate of our own, in a Secret that all operators share.
 
-A new serving certificate is due when the old one has less than a third of its time left. The authority lasts ten years; when it
-is made anew, the file of authorities keeps the old one, so that operators that still serve with the old certificate are
-believed meanwhile.
+How long they last is said in `deeprec_ext.security.lifetimes`. When the authority is made anew, the file of authorities keeps
+the old one, so that operators that still serve with the old certificate are believed meanwhile.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from deeprec_ext.security import authority as shared
 from tfjob.api.client import Api
-from tfjob.operator import shared_secrets
-from tfjob.operator.shared_secrets import Files, aging
+from tfjob.operator.certificates import shared_secrets
+from tfjob.operator.certificates.shared_secrets import Files, aging
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 SECRET = "deeprec-ext-webhook"
 SERVICE = "deeprec-ext-webhook"
 AUTHORITIES, AUTHORITY_KEY, CERTIFICATE, KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
-
-SERVING_DAYS = 365
 
 
 async def ensure(api: Api, namespace: str, hosts: list[str], now: datetime.datetime) -> Files:
@@ -69,7 +66,7 @@ def issue(files: Files, hosts: list[str], now: datetime.datetime) -> dict[str, b
         authorities = [authority, *authorities[:1]]
     own = ec.generate_private_key(ec.SECP256R1())
     certificate = shared.sign(
-        authorities[0], key, own.public_key(), shared.names("serving", SERVICE), SERVING_DAYS,
+        authorities[0], key, own.public_key(), shared.names("serving", SERVICE),
         [_alternative(host) for host in hosts], [ExtendedKeyUsageOID.SERVER_AUTH],
     )  # fmt: skip
     pem = serialization.Encoding.PEM

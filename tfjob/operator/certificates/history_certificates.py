@@ -1,6 +1,6 @@
 """The authority of the history service: in a Secret that all operators share, and from which the service mounts its own files.
 
-New ones are due when the service's certificate or the administrator's has less than a third of its time left.
+Its certificates, and it itself, are renewed when `deeprec_ext.security.lifetimes` says so.
 The key of the authority never leaves this namespace: an AIMaster gets a certificate of its job's namespace and no more.
 """
 
@@ -16,9 +16,10 @@ from pathlib import Path
 
 from deeprec_ext.errors import UnreachableError
 from deeprec_ext.history import identities
+from deeprec_ext.security.renewing import renewed
 from tfjob.api.client import Api, ApiError
-from tfjob.operator import shared_secrets
-from tfjob.operator.shared_secrets import Files, aging
+from tfjob.operator.certificates import shared_secrets
+from tfjob.operator.certificates.shared_secrets import Files
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +59,12 @@ class HistoryAuthority:
 
 def due(files: Files, now: datetime.datetime) -> bool:
     """Whether certificates have to be made; also of files that somebody has damaged."""
-    from cryptography import x509
-
     if not set(identities.OWN) <= set(files):
         return True
     try:
-        found = [x509.load_pem_x509_certificate(files[name]) for name in ("history.pem", "admin.pem", "ca.pem")]
+        return bool(renewed(files, identities.NAME, (identities.SERVER, identities.ADMIN), now.timestamp()))
     except ValueError:
         return True
-    return any(aging(one, now) for one in found[:2])
 
 
 def issue(files: Files) -> dict[str, bytes]:
