@@ -30,7 +30,7 @@ JOIN_SECONDS = 60.0
 SMALL_BYTES = 64 << 20
 FITS_MAX = 10
 """Files that stay: of a script that calls `fit` again and again the last ones."""
-_POSITION = KEPT_POSITION
+_POSITION, _REACHED = KEPT_POSITION, "reached"
 
 
 class Kept:
@@ -38,13 +38,18 @@ class Kept:
     Args:
       directory: None: nothing is kept.
       position: asks for that of the data ledger: what is trained for sure. It is kept with a model that has all of that.
+      begun: the beginning of the model (`Summing.begun`).
     """
 
-    def __init__(self, directory: Path | None, position: Callable[[], bytes] = lambda: b"") -> None:
-        self._directory, self._ask = directory, position
+    def __init__(
+        self, directory: Path | None, position: Callable[[], bytes] = lambda: b"", begun: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._directory, self._ask, self._begun = directory, position, begun
         self._asked: list[bytes | None] | None = None
         self.position = b""
         """Of what is `back`."""
+        self.reached = 0, 0
+        """Its beginning, and its step."""
         self._fit = ""
         self._written = time.monotonic()
         self._writing: threading.Thread | None = None
@@ -74,9 +79,8 @@ class Kept:
             self._written -= EVERY_SECONDS - AGAIN_SECONDS
             return
         arrays = [np.array(one) for one in variables.take()]
-        self._writing = threading.Thread(
-            target=self._write, args=(self._file, arrays, step, position), name="deeprec-kept", daemon=True
-        )
+        given = self._file, arrays, (self._begun(), step), position
+        self._writing = threading.Thread(target=self._write, args=given, name="deeprec-kept", daemon=True)
         self._writing.start()
 
     def epoch(self, variables: Any, step: int) -> None:
@@ -92,23 +96,38 @@ class Kept:
                 self._writing.join(JOIN_SECONDS)
             self._written = time.monotonic()
             if (self._writing is None or not self._writing.is_alive()) and (position := self._now()) is not None:
-                self._write(self._file, variables.take(), step, position)
+                self._write(self._file, variables.take(), (self._begun(), step), position)
 
     def back(self, variables: Any) -> bool:
         """The state that was kept last of this `fit`, or of the next one that has any. False: there is none that fits."""
+
+        def put(held: Any) -> None:
+            variables.put([held[f"arr_{at}"] for at in range(sum(one.startswith("arr_") for one in held.files))])
+
+        if found := self._read(put):
+            log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
+        return found
+
+    def where(self) -> bytes:
+        """The position of what would be `back`; empty: there is nothing, or none with it."""
+        return self.position if self._read(lambda held: None) else b""
+
+    def _read(self, use: Callable[[Any], None]) -> bool:
+        """What is kept is for `use`, which raises where it does not fit."""
         if self._directory is None:
             return False
         try:
             with np.load(self._kept_file()) as held:
                 position = held[_POSITION].tobytes() if _POSITION in held.files else b""
-                variables.put([held[f"arr_{at}"] for at in range(len(held.files) - (_POSITION in held.files))])
-                self.position = position
+                # There is none of a backup.
+                begun, step = map(int, held[_REACHED]) if _REACHED in held.files else (0, 0)
+                use(held)
+                self.position, self.reached = position, (max(0, begun), max(0, step))
         except FileNotFoundError:
             return False
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, ProtocolError) as error:
             log.warning("the model that was kept in %s cannot be used: %s", self._file, error)
             return False
-        log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
         return True
 
     def remove(self) -> None:
@@ -139,13 +158,13 @@ class Kept:
         assert self._directory is not None
         return self._directory / f"{self._fit}.npz"
 
-    def _write(self, file: Path, arrays: Sequence[Array], step: int, position: bytes) -> None:
+    def _write(self, file: Path, arrays: Sequence[Array], reached: tuple[int, int], position: bytes) -> None:
         began = time.monotonic()
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             draft = file.with_name(f".{file.name}.{os.getpid()}")  # one before this may hang in its own
             with open(draft, "wb") as to:
-                np.savez(to, *arrays, **{_POSITION: np.frombuffer(position, np.uint8)})
+                np.savez(to, *arrays, **{_POSITION: np.frombuffer(position, np.uint8), _REACHED: np.array(reached)})
                 to.flush()
                 os.fsync(to.fileno())
             draft.replace(file)
@@ -153,7 +172,7 @@ class Kept:
         except OSError as error:
             log.warning("the model could not be kept in %s: %s", file, error)
             return
-        log.info("step %d: the model is kept in %s (%.2f s)", step, file, time.monotonic() - began)
+        log.info("step %d: the model is kept in %s (%.2f s)", reached[1], file, time.monotonic() - began)
 
     def _tidy(self, newest: Path) -> None:
         """Of earlier calls of `fit` the last ones stay, and no drafts of processes that have ended."""

@@ -46,13 +46,14 @@ class Generation:
 
     Attributes:
       number: grows; rank: this member's place; addresses: host and port of all, in the order of the ring; secret: what only
-        members know.
+        members know; names: of all, each of one process that lives; empty: they have none.
     """
 
     number: int
     rank: int
     addresses: tuple[tuple[str, int], ...]
     secret: bytes
+    names: tuple[str, ...] = ()
 
 
 class Generations(Protocol):

@@ -17,7 +17,8 @@ midst of which the others are. Then each sum begins with a word of all, and who 
 state waits: it hands on what passes through the ring, gives nothing and takes nothing, until the others come to where it is,
 and then gets their state. Such a script may also rest, while the others go on. Who comes back knows who was there when it went:
 where one of those is missed by all that have the newest state here, it may have gone on, and is waited for a while. Else two
-would go on from one state, each alone, and what the one has trained would be lost.
+would go on from one state, each alone, and what the one has trained would be lost. And who begins such a loop anew, because all
+others rest, begins no other model (`goes_on_from`): who comes back with more steps has the one that counts.
 """
 
 from __future__ import annotations
@@ -139,8 +140,9 @@ class Summing:
         self._is_in_state = False  # what this member has given to a sum that it lost: others had that sum
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         self._nobody = False  # of those who have met has a state, nor may begin
-        self._there: frozenset[tuple[str, int]] = frozenset()  # addresses of the present generation
-        self._left: frozenset[tuple[str, int]] = frozenset()  # of those who were there when this member went to rest
+        self._begins: tuple[int, int] | None = None
+        self._there: frozenset[object] = frozenset()  # names of the present generation, or addresses
+        self._left: frozenset[object] = frozenset()  # of those who were there when this member went to rest
         self._waits_until = 0.0  # for those; 0: not yet
         generations.watch(self._look)
 
@@ -148,6 +150,16 @@ class Summing:
     def step(self) -> int:
         """The last one whose sum is here; 0 before the first, -1 before this member has any state."""
         return self._last.step if self._last is not None else -1
+
+    @property
+    def begun(self) -> int:
+        """The generation in which the model began, or what it was said to begin with; -1 before this member has any state."""
+        return self._last.begun if self._last is not None else -1
+
+    def goes_on_from(self, begun: int, step: int) -> None:
+        """Of a member without a state: what it has is no other model than those of the others, and of that beginning and step.
+        So whoever has a later beginning, or the same and more steps, whenever he comes, has the state that counts."""
+        self._begins = begun, step
 
     def sum(
         self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False, leads: bool = False,
@@ -238,7 +250,7 @@ class Summing:
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
         self.close()
-        self._last, self._trouble, self._left = None, "a member has begun anew", frozenset()
+        self._last, self._trouble, self._left, self._begins = None, "a member has begun anew", frozenset(), None
 
     def rest(self) -> None:
         """Nobody waits for this member; with its next sum it goes on with what it has, or gets what it has missed."""
@@ -397,7 +409,10 @@ class Summing:
         self._number = number = generation.number
         wait = Waiting(lambda: self._generations.over(number), JOIN_SECONDS, f"generation {number}")
         self._ring = join(self._listener, number, generation.rank, generation.addresses, generation.secret, wait)
-        self._there = frozenset(generation.addresses)
+        self._there = frozenset(generation.names or generation.addresses)
+        if self._begins is not None and self._last is None:
+            begun, step = self._begins
+            self._last, self._is_new = _Result(np.empty(0), step, number, -1, begun), False
         if self._generations.over(number):  # it was told before there was anything to give up
             raise LostError("another generation has begun")
         return self._meet(self._ring, given, self._kind(given, exact))

@@ -28,6 +28,7 @@ from deeprec_ext.allreduce.summing import OtherError, Summed
 from deeprec_ext.elastic.member import joined
 from deeprec_ext.elastic.member.member import Member
 from deeprec_ext.errors import DeepRecError, UsageError
+from deeprec_ext.proto import deeprec_ext_pb2 as pb
 from deeprec_ext.torch.beginning import Beginning
 from deeprec_ext.torch.children import NO_WORKER
 from deeprec_ext.torch.snapshot import Snapshot
@@ -42,7 +43,8 @@ OTHERS_MAX = 200
 else, of a long validation perhaps, it waits for the next step."""
 
 LINGER_SECONDS, STAYS_SECONDS = 30.0, 3.0
-"""How long a worker whose script has ended waits for a chief that died, and has nobody else to get the model from."""
+"""How long a worker whose script has ended waits for a chief that died, and has nobody else to get the model from; and one
+that begins for a chief that may say that epochs are not over."""
 
 
 class Replica:
@@ -69,9 +71,10 @@ class Replica:
         self._joined: Member | None = None
         self._chief_seen = self.chief
         run = env.workdir()
-        self._kept = Kept(Path(run) / "model" if run else None)
+        self._kept = Kept(Path(run) / "model" if run else None, lambda: self.here.inputs.position(newest=True))
         self._kept.of(self.snapshot.called)
-        self._restored = False
+        self._restored = self._went_back = self._met = False
+        self._kept_at: tuple[int, int] | None = None  # place of what was kept, until the script has come there
 
     # ------------------------------------------------------------------------------------------------ membership
 
@@ -84,8 +87,10 @@ class Replica:
             one = joined.join(self.snapshot, may_begin=self.chief)
             if not isinstance(one, Member):
                 raise UsageError(NO_WORKER)
-            self._joined = one
+            self._joined = self.member = one
             atexit.register(self.linger)
+            if self.chief:  # before anybody hears from it, and believes that an epoch is over
+                self._go_back(self._kept.where())
         self.member = self._joined
         self.beginning.wait()
 
@@ -314,10 +319,48 @@ class Replica:
         """A chief begins with what was kept of the job, unless somebody has a newer state."""
         if self.chief and not self._restored:
             self._restored = True
-            own = list(self.snapshot.begun)
-            self.snapshot.begun.clear()  # what was kept may be of another run, which this one goes on
-            self._kept.back(self.snapshot)
-            self.snapshot.came, self.snapshot.begun[:] = None, own
+            if not self._went_back:  # others may have been thought to be there
+                self._go_back(self._kept.where())
+            self._kept_at = self._back()
+            if self._went_back and self._kept_at is None and self._kept.position:
+                self._go_back(b"")  # it does not fit: what it had been trained on is in no model
+
+    def restore_at(self, place: tuple[int, int] | None = None) -> None:
+        """Once more, where the script has come to what was to be done then: since its beginning it has called its schedules.
+
+        Args:
+          place: of a pass that was over for the others, and ends; None: one begins that is not over.
+        """
+        if self._kept_at is not None and not self.in_step and place in (None, self._kept_at):
+            self._kept_at = None
+            self._back()
+
+    def _back(self) -> tuple[int, int] | None:
+        """The state is as it was kept: where in the script that was; None: there is none that fits."""
+        own, self.snapshot.came = list(self.snapshot.begun), None
+        self.snapshot.begun.clear()  # what was kept may be of another run, which this one goes on
+        found = self._kept.back(self.snapshot)
+        came, self.snapshot.came, self.snapshot.begun[:] = self.snapshot.came, None, own
+        return came if found else None
+
+    def _go_back(self, position: bytes) -> None:
+        """The data ledger, with the model: unless somebody is there who has trained, and has a newer one."""
+        member, told = self.here, False
+        while (reply := member.inputs.end_of_epoch(pb.EpochRequest(restored=position))) is None:
+            if not told:  # else what was trained since then would be in no model
+                told = True
+                log.warning("the AIMaster does not answer: training waits until the ledger is as the model is")
+            if member.leaving.wait(RETRY_SECONDS_MAX):
+                member.leave()
+        self._went_back = reply.rewinds > 0
+
+    def meet(self) -> None:
+        """Before a worker believes that an epoch is over: where nobody sums, a chief may be on its way that says it is not."""
+        member, end = self.here, time.monotonic() + LINGER_SECONDS
+        while not (self.chief or self._met or self.in_step or member.view.workers) and time.monotonic() < end:
+            if member.leaving.wait(RETRY_SECONDS):
+                member.leave()
+        self._met = True
 
     def ended(self) -> None:
         """A pass is over for all."""

@@ -168,6 +168,7 @@ class Pass:
             self.past = True
             yield self._sample()
             self._fetch()
+            REPLICA.restore_at((self._sampler.place, self._number))
         self._end()
 
     def _begin(self) -> None:
@@ -179,6 +180,7 @@ class Pass:
             before.close()
         REPLICA.current = self
         REPLICA.snapshot.place = (self._sampler.place, number)
+        REPLICA.meet()
         self._number, self._order = number, self._sampler.order()
         self._sampler._leased = self
         self._feeder = self._open(member, number)
@@ -218,6 +220,7 @@ class Pass:
                 self.past = True
                 return False
             elif REPLICA.chief and self._held is None:  # nobody else may have the model: then the first step is its own
+                REPLICA.restore_at()
                 self._held = self._next(WAIT_SECONDS)
             self._real = self._held is not None
             if not self._real:

@@ -48,6 +48,34 @@ def test_a_gan_of_train_on_batch_trains_in_step(begin, critic):
     assert (job.directory / "generator.weights.h5").exists()
 
 
+def test_a_chief_that_begins_while_all_others_rest_takes_the_model_of_who_comes_back(begin):
+    """All do something else; the chief dies; its successor trains by itself what its script has, before a worker comes back."""
+    job = begin("--strategy", "allreduce", "--workers", "1", command=("python", str(SCRIPTS / "rests.py")))
+    wait_together(job, "chief-0", "worker-0", count=30)
+    (job.directory / "rest").touch()
+    job.until(lambda: len(lines(job, "rests")) == 2, "that both rest")
+    job.until(lambda: not job.events("view_published")[-1]["workers"], "that nobody is in the ring")
+    newest, worker = step(job), f"worker-0.{job.pid('worker-0')}"
+    killed = job.kill("chief-0")
+    job.until(lambda: job.pid("chief-0") != killed, "another chief")
+    chief = f"chief-0.{job.pid('chief-0')}"
+    job.until(lambda: len(lines(job, "steps").get(chief, ())) >= 5, "steps of another chief by itself")
+    assert int(lines(job, "steps")[chief][0][0]) == 1, "of a model of its own"
+    (job.directory / "back-worker-0").touch()
+
+    def numbers(name: str) -> list[int]:
+        return [int(row[0]) for row in lines(job, "steps")[name]]
+
+    job.until(lambda: min(numbers(chief)[-1], numbers(worker)[-1]) > newest + 10, "steps of both together")
+    (job.directory / "enough").touch()
+    assert job.end() == 0, job.output
+    assert numbers(worker) == sorted(set(numbers(worker))), "the worker has lost nothing"
+    known = lines(job, "steps")
+    ours, theirs = ({row[0]: row[1] for row in known[one] if int(row[0]) > newest} for one in (chief, worker))
+    both = ours.keys() & theirs.keys()
+    assert len(both) >= 5 and all(ours[one] == theirs[one] for one in both)
+
+
 def cuts(path) -> list:
     return snapshots.look(directory(str(path)), may_be_new=True).manifests
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+
+from tests.behaviour.jobs import RealJob
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +96,49 @@ def test_each_record_is_trained_once_an_epoch_and_all_leave_it_after_the_same_st
         for epoch, right, seen, state, _ in rows:
             epochs[epoch].add((right, seen, state))
     assert len(epochs["2"]) == 1 and {seen for _, seen, _ in epochs["2"]} == {"200"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "how"),
+    [("0", "resumed"), ("1", "resumed"), ("1", "killed"), pytest.param("0", "killed", marks=pytest.mark.long)],
+)
+def test_a_pytorch_model_that_nobody_has_goes_back_and_its_records_with_it(begin, tmp_path, workers, how):
+    """To the end of the second of four epochs, as the chief has kept it: what was trained since then is trained again."""
+    place, roles = tmp_path / "out", ["chief-0", *(["worker-0"] if workers == "1" else [])]
+    command = (*DDP, "--place", str(place), "--epochs", "4", "--seconds", "0.03")
+    job = begin("--workers", workers, command=command)
+    epochs = lambda: {row[3] for rows in lines(place, "step").values() for row in rows}  # noqa: E731
+    job.until(lambda: "2" in epochs(), "the third epoch")
+    reached = step(place)
+    job.until(lambda: step(place) > reached + 15, "its middle")
+    before = {role: job.pid(role) for role in roles}
+    if how == "killed":
+        for role in roles:
+            job.kill(role)
+    else:
+        job.process.send_signal(signal.SIGINT)
+        job.end()
+        job = RealJob(job.directory, ("--strategy", "allreduce", "--resume", "--workers", workers), command)
+    try:
+        assert job.end() == 0, job.output
+    finally:
+        job.close()
+    old = {f"{rank}.{pid}" for rank, pid in enumerate(before.values())}
+    rows = lines(place, "step")
+    kept = max(int(row[0]) for name in old for row in rows[name] if row[3] == "1")
+    again = {name: found for name, found in rows.items() if name not in old and found}
+    assert min(int(row[0]) for found in again.values() for row in found) == kept + 1
+    assert {row[3] for found in again.values() for row in found} == {"2", "3"}, "two are over"
+    ends = {one["dataset"]: (one["trained"], one["before"]) for one in job.events("ledger_rewound")}
+    assert [trained for trained, _ in ends.values()] == [1600, 1600, 0] and list(ends.values())[2][1] > 0
+    data = job.summary()["data"]
+    assert data["trained"] == 4 * 1600 and data["lost"] == 0, data
+    if workers == "0":
+        [found] = again.values()
+        assert [int(row[0]) for row in found] == list(range(201, 401)), "each record has been in the model four times"
+    for name in again:
+        if name.startswith("0."):  # schedules are where the steps are
+            assert [row for row in lines(place, "schedule")[name] if row[0] >= "2"] == [["2", "3"], ["3", "4"]]
 
 
 def test_what_cannot_be_followed_ends_the_job_with_its_name(begin):

@@ -76,6 +76,7 @@ class Ledger:
         self._dirty = False
         self._broken = ""
         self._not_live_since: float | None = None
+        self._went_back = False  # the chief of a job without PS has said with which model it begins
         self._checkpointed = job.clock.monotonic()
         self._checkpointing: asyncio.Future[None] | None = None
         self._saved_lease = self._numbers.last
@@ -131,7 +132,7 @@ class Ledger:
         may have no model at all.
         """
         job = self._job
-        if job.cluster.live or not (job.resumed or job.cluster.generation > 1):
+        if job.cluster.live or self._went_back or not (job.resumed or job.cluster.generation > 1):
             self._not_live_since = None
             return False
         now = job.clock.monotonic()
@@ -193,11 +194,13 @@ class Ledger:
 
     def end_of_epoch(self, member: Member, request: pb.EpochRequest) -> pb.EpochReply:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""
+        chief = member.role == pb.CHIEF
+        if request.HasField("restored") and not request.dataset and chief and self._job.spec.sums:
+            return pb.EpochReply(rewinds=int(self._all_go_back(request.restored)))
         dataset = self._datasets.get(request.dataset)
         if dataset is None or (self._job.resumed and not self._job.spec.sums and self._restoring()):
             # What is over is not known before the chief has restored; without PS it is, and the chief asks before it does.
             return pb.EpochReply()
-        chief = member.role == pb.CHIEF
         if request.came_to and not chief:
             self._job.suspects.note(member, "it says what an epoch came to, which is the chief's to say")
         if request.begins and not chief:
@@ -409,6 +412,15 @@ class Ledger:
             self._rewind(one, found.get(one.name))
             one.not_reached()
         self._rewound(there)
+
+    def _all_go_back(self, position: bytes) -> bool:
+        """The model of a job without PS is as its chief has kept it with this position, unless somebody is there who has
+        trained, and so has a newer one: whether it is."""
+        if self._job.members.are_training:
+            return False
+        self.rewind(position)
+        self._went_back = True
+        return True
 
     def _rewind(self, dataset: Dataset, position: Position | None) -> None:
         before = dataset.visits.trained

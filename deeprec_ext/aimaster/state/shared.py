@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -34,13 +35,17 @@ from deeprec_ext.proto import deeprec_ext_pb2 as pb
 log = logging.getLogger(__name__)
 
 PUBLISH_DELAY_SECONDS, PUBLISH_DELAY_PER_MEMBER_SECONDS = 0.1, 0.002
-"""Workers often come in crowds: their views are merged, and nobody waits for such a view. What is sent grows with the
-square of the members (a list of n workers to n agents: 60 MB for 1 000), so the delay grows with them too."""
+"""Workers often come in crowds: their views are merged, and nobody waits for such a view, but where a ring is lost: then all
+do, and only the second part stays. What is sent grows with the square of the members (a list of n workers to n agents: 60 MB
+for 1 000), so the delay grows with them too."""
 
 
 RING_AGAIN_SECONDS, RINGS_LOST_MAX, RING_LIVED_SECONDS = 0.05, 6, 60.0
 """Before a ring of the same members is made anew: one of them may be about to be missed. Twice as long each time, up to so many
-times, where the one before has not lived for so long."""
+times, where the one before has not lived for so long; at once, when one is missed."""
+
+LOOK_SECONDS = 0.01
+"""Between two looks whether a delay is over before its time."""
 
 RING_SECRET_BYTES = 32
 FAILURE_MAX = 500
@@ -288,7 +293,8 @@ class JobState:
             self._publishing = asyncio.get_running_loop().create_task(self._publish_later())
 
     async def _publish_later(self) -> None:
-        await asyncio.sleep(PUBLISH_DELAY_SECONDS + PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
+        await asyncio.sleep(PUBLISH_DELAY_PER_MEMBER_SECONDS * len(self.members))
+        await _sleep(PUBLISH_DELAY_SECONDS, lambda: self._ring_lost)
         if (
             self.spec.sums and not self.settled
         ):  # who took part is on its way back: it would be left out, and begin anew
@@ -297,7 +303,7 @@ class JobState:
         if self._ring_lost and same:  # once more, of the same members: perhaps one is about to be missed
             lived = self.clock.monotonic() - self._ring_since
             self._rings_lost = 0 if lived > RING_LIVED_SECONDS else min(self._rings_lost + 1, RINGS_LOST_MAX)
-            await asyncio.sleep(RING_AGAIN_SECONDS * 2**self._rings_lost)
+            await _sleep(RING_AGAIN_SECONDS * 2**self._rings_lost, lambda: self._membership() != self._published)
         if self.cluster.formed and not self.lock.held(Hold.VIEWS) and self.view_is_due:
             self._ring_lost = False
             self.advance()
@@ -336,3 +342,10 @@ class JobState:
     def variable_slots(self) -> set[int]:
         """Slots that have variables: the others need no backup."""
         return {variable.slot for variable in self.catalogue.variables}
+
+
+async def _sleep(seconds: float, over: Callable[[], bool]) -> None:
+    """So long, or until it is over."""
+    end = time.monotonic() + seconds
+    while not over() and (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, LOOK_SECONDS))

@@ -103,6 +103,11 @@ class Member:
         return self._summing.step
 
     @property
+    def begun(self) -> int:
+        """See `Summing.begun`."""
+        return self._summing.begun
+
+    @property
     def size(self) -> int:
         """Members of the newest view."""
         return len(self._views.newest.workers)
@@ -252,6 +257,10 @@ class Member:
     def at(self, place: str) -> None:
         """Where in the script the next sums are; see `Summing.place`."""
         self._summing.place = place
+
+    def goes_on_from(self, begun: int, step: int) -> None:
+        """See `Summing.goes_on_from`."""
+        self._summing.goes_on_from(begun, step)
 
     def anew(self) -> None:
         """Other arrays are summed from now on."""

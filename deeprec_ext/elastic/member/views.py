@@ -81,7 +81,7 @@ class Views:
     def _generation(self, view: pb.View, rank: int) -> Generation:
         places = tuple(meeting.read(one.address) for one in view.workers)
         secret = hmac.digest(self.secret, view.epoch.to_bytes(8, "big"), "sha256")
-        return Generation(view.epoch, rank, places, secret)
+        return Generation(view.epoch, rank, places, secret, tuple(one.name for one in view.workers))
 
     def place(self) -> tuple[int, int]:
         """(members of the newest view, this one's place among them; 0 if it is in none)."""

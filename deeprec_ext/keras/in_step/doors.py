@@ -67,7 +67,10 @@ def install(module: Any, generation: int) -> None:
             keras_classes.wrap_model(module, name, lambda *args, **words: refuse(reason))
         return
     directory = Path(run) if (run := env.workdir()) else None
-    kept = Kept(directory / "model" if directory is not None else None, lambda: home.inputs.position(newest=True))
+    kept = Kept(
+        directory / "model" if directory is not None else None, lambda: home.inputs.position(newest=True),
+        lambda: home.member.begun,
+    )  # fmt: skip
     door = InStep(home, GENERATIONS[generation], kept)
     milestones = Milestones(directory, home.chief, home.leaving, lambda: 0)
     of_job: Any = home

@@ -178,10 +178,11 @@ class Loops:
         door.use(prepared)
         member.at(f"train_on_batch of {self.models.name(prepared.course.model)}")
         if member.step < 0:
-            if self._home.chief and not self._went_back:  # a later loop goes on with what the script has
-                self._went_back = True
-                door.kept.back(self.models)
-            elif not self._home.chief:  # who has the model: else this process would begin it
+            if self._home.chief:
+                # A later loop goes on with what the script has. Others may rest, and come back with more steps of it.
+                found, self._went_back = not self._went_back and door.kept.back(self.models), True
+                member.goes_on_from(*(door.kept.reached if found else (0, 0)))
+            else:  # who has the model: else this process would begin it
                 member.wait_for_somebody()
         door.records = next((len(one) for one in values if np.ndim(one)), 1)
         door.silent = not self.models.whole and member.size > 1

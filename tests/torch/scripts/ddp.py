@@ -83,6 +83,7 @@ def main():
             dist.all_reduce(right)
             schedule.step()
             file.write(f"epoch {epoch} {right[0]} {right[1]} {check(model, optimizer)} {time.time():.3f}\n")
+            file.write(f"schedule {epoch} {schedule.last_epoch}\n")
             if rank == 0:
                 torch.save(model.module.state_dict(), arguments.place / "model.pt")
             if arguments.until is not None and arguments.until.exists():

@@ -70,7 +70,7 @@ class Told:
                 raise GoneError(self.name)
             names = list(there._members)
             addresses = tuple(("127.0.0.1", port) for port in there._members.values())
-            return Generation(there._number, names.index(self.name), addresses, b"%d" % there._number)
+            return Generation(there._number, names.index(self.name), addresses, b"%d" % there._number, tuple(names))
 
     def over(self, number: int) -> bool:
         return self._from._number > number or self.dead or self._from.ended

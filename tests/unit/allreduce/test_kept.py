@@ -45,6 +45,19 @@ def test_without_a_position_what_is_kept_stays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.value, np.full(3, 1.0, np.float32))
 
 
+def test_what_is_kept_says_how_far_it_is_and_a_backup_does_not(tmp_path: Path) -> None:
+    one = Kept(tmp_path, lambda: b"here", lambda: 7)
+    one.of("fit 1")
+    one.whole(Variables(1.0), 10)
+    np.savez(tmp_path / "fit 2.npz", np.ones(3, np.float32), ledger=np.frombuffer(b"there", np.uint8))
+    again = of(tmp_path, 1)
+    assert again.where() == b"here" and again.back(Variables(0.0)) and again.reached == (7, 10)
+    backup, found = of(tmp_path, 2), Variables(0.0)
+    assert backup.back(found) and (backup.position, backup.reached) == (b"there", (0, 0))
+    np.testing.assert_array_equal(found.value, np.ones(3, np.float32))
+    assert of(tmp_path, 3).where() == b""
+
+
 def test_it_is_asked_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "EVERY_SECONDS", 0.2)
     monkeypatch.setattr(keeping, "AGAIN_SECONDS", 0.05)

@@ -238,6 +238,53 @@ def test_two_who_rest_from_the_same_step_do_not_wait_once_both_are_back(job):
     alike(job)
 
 
+def begun_anew(job, begun: int, step: int):
+    """Both of two rest, the first dies meanwhile, and its successor begins by itself: (the other, the successor)."""
+    dead, other = (job(name, ("first", "second"), begins=name == "a") for name in "ab")
+    other.goes_after = dead.goes_after = 20
+    job.announce("ab")
+    job.until(lambda: dead.rests.is_set() and other.rests.is_set())
+    dead.told.dead = True
+    dead.may.set()
+    dead.thread.join(DEADLINE)
+    new = job("a", ("first", "second"), begins=True)
+    new.models = {place: np.full(size, 100.0) for place, size in SIZES.items()}
+    new.summing.goes_on_from(begun, step)
+    new.goes_after = step + 7
+    job.announce("a")
+    job.until(new.rests.is_set)
+    assert [one[0] for one in new.sums] == list(range(step + 1, step + 8)) and all(one[3] for one in new.sums)
+    new.may.set()
+    other.may.set()
+    job.announce("ab")
+    return other, new
+
+
+@pytest.mark.parametrize("step", [0, 12], ids=["from nothing", "from what was kept"])
+def test_who_comes_back_with_more_steps_than_one_that_began_meanwhile_has_the_model(job, step):
+    other, new = begun_anew(job, 0, step)
+    job.until(lambda: min(other.sums[-1][0], new.sums[-1][0]) > 50)
+    assert [one[0] for one in other.sums] == list(range(1, other.sums[-1][0] + 1)), "it has gone on with its own"
+    assert not other.summing._waits_until, "who it misses has died: another has its name"
+    for number in range(40, 50):
+        assert other.states[number] == new.states[number]
+    assert [one[0] for one in new.sums[:7]] == list(range(step + 1, step + 8)) and new.sums[7][0] >= 21
+
+
+def test_who_has_gone_on_from_what_was_kept_beyond_all_who_rest_has_the_model(job):
+    other, new = begun_anew(job, 0, 18)
+    job.until(lambda: min(other.sums[-1][0], new.sums[-1][0]) > 50)
+    assert [one[0] for one in new.sums] == list(range(19, new.sums[-1][0] + 1))
+    assert other.sums[20][0] >= 26 and not other.sums[20][3]
+
+
+def test_of_a_later_beginning_the_fewest_steps_are_more(job):
+    other, new = begun_anew(job, 5, 0)  # the generation in which those of a `fit` after this loop began
+    job.until(lambda: min(other.sums[-1][0], new.sums[-1][0]) > 30)
+    assert [one[0] for one in new.sums] == list(range(1, new.sums[-1][0] + 1))
+    assert other.sums[20][0] in (8, 9)
+
+
 class Fits(Member):
     """Says no word before each sum: it has no place, as in `fit`."""
 

@@ -91,6 +91,7 @@ class Member:
     def __init__(self, job: Job, name: str, replica: Replica) -> None:
         self._job, self.begins_with, self.settings = job, job.begins_with, None
         self.identity, self.leaving = SimpleNamespace(name=name), threading.Event()
+        self.inputs = SimpleNamespace(end_of_epoch=lambda request: SimpleNamespace(rewinds=1))
         self._listener = Listener()
         self._told = Generations(job, name)
         self.summing = Summing(self._listener, self._told, replica.snapshot, may_begin=replica.chief)

@@ -22,6 +22,7 @@ class Other:
     """A member of a ring of two: the other gives `factor` times what this one gives, of `weight` records."""
 
     def __init__(self) -> None:
+        self.inputs = SimpleNamespace(end_of_epoch=lambda request: SimpleNamespace(rewinds=1))
         self.step, self.factor, self.weight = 5, 3.0, 1.0
         self.leaving = threading.Event()
         self.view = SimpleNamespace(workers=[SimpleNamespace(name="chief-0"), SimpleNamespace(name="worker-0")])

@@ -440,10 +440,10 @@ def test_a_model_that_was_kept_takes_the_ledger_back_in_a_job_without_ps_alone(t
         await ask(it, worker, progress=done(lease))
         job = it.master.job
 
-        def say(name: str, restored: bytes) -> int:
+        def say(name: str, restored: bytes, dataset: str = "train") -> int:
             member = job.members.get(name)
             assert member is not None
-            return job.ledger.end_of_epoch(member, pb.EpochRequest(dataset="train", restored=restored)).rewinds
+            return job.ledger.end_of_epoch(member, pb.EpochRequest(dataset=dataset, restored=restored)).rewinds
 
         ends = job.ledger._datasets["train"].ends
         ends.reached = 1
@@ -455,6 +455,12 @@ def test_a_model_that_was_kept_takes_the_ledger_back_in_a_job_without_ps_alone(t
             await it.until(lambda: worker.replies[-1].rewinds == 1)
             assert worker.replies[-1].sequence == 0, "it is told at once"
             assert say("chief-0", b"") == 2 and (await it.status()).data[0].trained == 0, "nothing was kept"
+            assert say("chief-0", stored, "") == 0, "somebody is there who has trained, and may have a newer model"
+            for one in job.members.trainers().values():
+                one.began = None
+            trained = job.ledger._datasets["train"].visits
+            assert say("worker-0", stored, "") == 0 and trained.trained == 0
+            assert say("chief-0", stored, "") == 1 and trained.trained == 4
 
     async def main() -> None:
         for sums in (False, True):

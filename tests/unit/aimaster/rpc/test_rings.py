@@ -12,6 +12,7 @@ import pytest
 from deeprec_ext.aimaster.core.clock import SystemClock
 from deeprec_ext.aimaster.membership.members import Members
 from deeprec_ext.aimaster.rpc import inbox
+from deeprec_ext.aimaster.state import shared
 from deeprec_ext.aimaster.store.store import Store
 from deeprec_ext.options import Settings
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -124,6 +125,19 @@ def test_a_ring_that_is_lost_is_made_again_of_the_same_members(tmp_path):
         await it.agent(CHIEF).say(ring=pb.Ring(address="chief-0:7", lost=lost, trouble="said late"))
         await asyncio.sleep(0.5)
         assert it.agent(CHIEF).view.epoch == lost + 1
+
+    play(tmp_path, scenario)
+
+
+def test_for_a_ring_that_is_lost_nobody_waits_longer_than_until_somebody_is_missed(tmp_path, monkeypatch):
+    async def scenario(it: World) -> None:
+        await ready(it, CHIEF, ONE)
+        monkeypatch.setattr(shared, "PUBLISH_DELAY_SECONDS", 1000.0)
+        monkeypatch.setattr(shared, "RING_AGAIN_SECONDS", 1000.0)
+        lost = it.agent(CHIEF).view.epoch
+        await it.agent(CHIEF).say(ring=pb.Ring(address="chief-0:7", lost=lost, trouble="reset by peer"))
+        await it.backend.kill(ONE)
+        await it.until(lambda: seen(it) == [(CHIEF, "chief-0:7")])
 
     play(tmp_path, scenario)
 
