@@ -31,6 +31,10 @@ more, in which little can be measured, and the next change makes it worthless. T
 WAIT_SECONDS = 1.0
 """How often one that waits counts as alive, while its registration cannot be written down."""
 
+SIGNAL_SECONDS = 3.0
+"""In which the kubelet sends the signal that ends a process whose pod is being deleted, unless it came before anybody handled
+it."""
+
 NO_TLS = Speakers(None)
 
 
@@ -81,7 +85,8 @@ class Admission:
             raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")
         if not record.wanted and record.incarnation != request.incarnation:
             raise StaleError(f"{name} has been scaled away; end the process")
-        if job.reclaimed.get(name) == "":
+        if job.reclaimed.get(name) == "":  # did it end before its signal comes, the kubelet would start its container again
+            await job.changed.until(lambda: job.reclaimed.get(name) != "", SIGNAL_SECONDS)
             raise StaleError(f"the pod of {name} is being deleted; end the process")
         before = job.members.get(name)
         if before is not None and before.incarnation != request.incarnation:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deeprec_ext.aimaster.kubernetes.reclaim import Reclaim
+from deeprec_ext.aimaster.rpc import admission
 from deeprec_ext.aimaster.rpc.admission import Admission
 from deeprec_ext.arbiter.observed import Allowance
 from deeprec_ext.errors import StaleError
@@ -64,8 +65,10 @@ def test_nobody_is_replaced_who_leaves_because_the_arbiter_allows_fewer(tmp_path
     asyncio.run(asyncio.wait_for(main(), 40))
 
 
-def test_a_process_whose_pod_is_being_deleted_does_not_join(tmp_path: Path) -> None:
+def test_a_process_whose_pod_is_being_deleted_does_not_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its signal may have come before anybody handled it; the pod would be kept, and its room, for the whole grace."""
+
+    monkeypatch.setattr(admission, "SIGNAL_SECONDS", 0.05)
 
     async def main() -> None:
         async with job(tmp_path) as world:  # type: ignore[no-untyped-call]
