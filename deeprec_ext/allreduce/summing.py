@@ -141,6 +141,7 @@ class Summing:
         self._ways: list[tuple[int, int]] = []  # the first step of each generation that has summed one, and its number
         self._nobody = False  # of those who have met has a state, nor may begin
         self._begins: tuple[int, int] | None = None
+        self._begun_before = 0  # the latest beginning of what this member had and has forgotten
         self._there: frozenset[object] = frozenset()  # names of the present generation, or addresses
         self._left: frozenset[object] = frozenset()  # of those who were there when this member went to rest
         self._waits_until = 0.0  # for those; 0: not yet
@@ -158,8 +159,9 @@ class Summing:
 
     def goes_on_from(self, begun: int, step: int) -> None:
         """Of a member without a state: what it has is no other model than those of the others, and of that beginning and step.
-        So whoever has a later beginning, or the same and more steps, whenever he comes, has the state that counts."""
-        self._begins = begun, step
+        So whoever has a later beginning, or the same and more steps, whenever he comes, has the state that counts. What it has
+        is no older than what it has forgotten."""
+        self._begins = max((begun, step), (self._begun_before, 0))
 
     def sum(
         self, arrays: Sequence[Array] | Given, weight: float, vote: bool = False, leads: bool = False,
@@ -250,6 +252,7 @@ class Summing:
     def forget(self) -> None:
         """This member is as one that is new: what it has is not what the others have."""
         self.close()
+        self._begun_before = max(self._begun_before, self.begun)
         self._last, self._trouble, self._left, self._begins = None, "a member has begun anew", frozenset(), None
 
     def rest(self) -> None:

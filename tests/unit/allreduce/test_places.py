@@ -285,6 +285,27 @@ def test_of_a_later_beginning_the_fewest_steps_are_more(job):
     assert other.sums[20][0] in (8, 9)
 
 
+def test_what_a_member_goes_on_from_is_no_older_than_what_it_had(job):
+    """Of the generation in which a `fit` began, say, which a callback has stopped."""
+    there = job("a", ("first",), begins=True)
+    there.goes_after = 3
+    job.announce("")
+    job.announce("a")
+    job.until(there.rests.is_set)
+    begun = there.summing.begun
+    assert begun == 1
+    there.summing.forget()
+    for kept, counts in (((0, 0), (begun, 0)), ((0, 12), (begun, 0)), ((begun, 12), (begun, 12)), ((5, 0), (5, 0))):
+        there.summing.goes_on_from(*kept)
+        assert there.summing._begins == counts
+    there.summing.goes_on_from(0, 0)
+    there.goes_after = 0
+    there.may.set()
+    job.announce("a")
+    job.until(lambda: len(there.sums) > 5)
+    assert there.sums[3][0] == 1 and there.summing.begun == begun
+
+
 class Fits(Member):
     """Says no word before each sum: it has no place, as in `fit`."""
 
