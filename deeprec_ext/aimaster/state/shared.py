@@ -253,8 +253,9 @@ class JobState:
     def _tell_new_model(self, there: set[str]) -> None:
         if self._has_model and not self._has_model & there:
             self.event(
-                "warning", text="nobody is there any more who had the model: it begins with what the script has, and records "
-                "go on where they were; begin the job anew to train it on all of them"
+                "warning", text="nobody is there any more who had the model: it begins with what was kept of it, or with what "
+                "the script has. Where records do not go back with it (ledger_rewound), they go on where they were; begin the "
+                "job anew to train it on all of them"
             )  # fmt: skip
         self._has_model = frozenset(there)
 
