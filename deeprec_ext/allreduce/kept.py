@@ -108,9 +108,10 @@ class Kept:
             log.info("the model is as it was kept in %s, unless another process has a newer one", self._file)
         return found
 
-    def where(self) -> bytes:
-        """The position of what would be `back`; empty: there is nothing, or none with it."""
-        return self.position if self._read(lambda held: None) else b""
+    def where(self) -> bytes | None:
+        """The position of what would be `back`; empty: there is nothing. None: there is something without one, as releases
+        before kept it, and nobody knows what it was trained on."""
+        return (self.position or None) if self._read(lambda held: None) else b""
 
     def _read(self, use: Callable[[Any], None]) -> bool:
         """What is kept is for `use`, which raises where it does not fit."""

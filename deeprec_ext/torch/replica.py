@@ -42,9 +42,16 @@ OTHERS_MAX = 200
 """So often it may find them in a step with gradients of other shapes: then their model is another one. While they sum something
 else, of a long validation perhaps, it waits for the next step."""
 
+KNOWS_SECONDS = 60.0
+"""For an AIMaster that has begun again to know who is there."""
+
 LINGER_SECONDS, STAYS_SECONDS = 30.0, 3.0
 """How long a worker whose script has ended waits for a chief that died, and has nobody else to get the model from; and one
 that begins for a chief that may say that epochs are not over."""
+
+
+class RewoundError(Exception):
+    """The data ledger has gone back in the midst of a step."""
 
 
 class Replica:
@@ -75,6 +82,8 @@ class Replica:
         self._kept.of(self.snapshot.called)
         self._restored = self._went_back = self._met = False
         self._kept_at: tuple[int, int] | None = None  # place of what was kept, until the script has come there
+        self._where: bytes | None = None  # of what was kept, in the ledger
+        self._asks = self.chief  # the ledger stays as it is for somebody who was thought to have the model
 
     # ------------------------------------------------------------------------------------------------ membership
 
@@ -189,21 +198,27 @@ class Replica:
         given = [*arrays, pace.given(dtype), np.full(1, self.position, dtype)]
         if self.position == 1:
             self._like, self._exact = [np.zeros_like(one) for one in given[:-1]], exact + 2
-        met, wait = 0, RETRY_SECONDS
+        met, wait, void = 0, RETRY_SECONDS, False
         while True:
             self.snapshot.came, was_new = None, member.step < 0
             if was_new:
                 self.restore()
-            weight = 1.0 if pass_ is None else float(pass_.weight)
+            weight = float(not void) if pass_ is None else float(pass_.weight)
             votes = was_new or pass_ is None or not pass_.has_next()
             try:
-                summed = member.sum(given, weight, last=pass_ is not None, vote=votes, other=True, exact=exact + 2)
+                summed = member.sum(
+                    given, weight, last=pass_ is not None, vote=votes, other=True, exact=exact + 2, entered=self._entered
+                )  # fmt: skip
+            except RewoundError:  # what it has computed is of records that are free again
+                void = True
+                continue
             except OtherError as error:
                 log.info("the others are elsewhere: %s", error)
                 met += error.gradients
                 if met > OTHERS_MAX:
                     raise
             else:
+                self._asks = False
                 self.heard(summed)
                 came = self._came()
                 same = came == self.snapshot.place and summed.weight and summed.arrays[-1][0] == self.position
@@ -302,7 +317,10 @@ class Replica:
     def fetch(self) -> bool:
         """The state of who is there, as a step has left it; whether there is one. This process takes no part."""
         self.snapshot.came = None
-        return bool(self.here.view.workers) and self.here.look() and self._came() is not None
+        found = bool(self.here.view.workers) and self.here.look() and self._came() is not None
+        if found:  # newer than what was kept
+            self._kept_at, self._asks = None, False
+        return found
 
     def settle(self) -> None:
         """Before this process leaves: what became of its last step is known. Raises LeaveError."""
@@ -319,11 +337,26 @@ class Replica:
         """A chief begins with what was kept of the job, unless somebody has a newer state."""
         if self.chief and not self._restored:
             self._restored = True
+            self._where = self._kept.where()
             if not self._went_back:  # others may have been thought to be there
-                self._go_back(self._kept.where())
+                self._go_back(self._where)
             self._kept_at = self._back()
-            if self._went_back and self._kept_at is None and self._kept.position:
-                self._go_back(b"")  # it does not fit: what it had been trained on is in no model
+            if self._kept_at is None and self._where:  # it does not fit: what it had been trained on is in no model
+                self._where = b""
+                if self._went_back:
+                    self._go_back(b"")
+
+    def _entered(self) -> None:
+        """A ring, in which a chief may find that nobody has the model that the AIMaster thought to be there. Raises
+        RewoundError where the ledger has gone back now."""
+        if self._asks and not self._went_back and self.here.step == 0 and self.snapshot.came is None:
+            pass_ = self.current
+            before = pass_.rewinds if pass_ is not None else 0
+            self._go_back(self._where, sure=True)
+            if self._went_back:
+                if pass_ is not None:
+                    pass_.rewound(before)
+                raise RewoundError
 
     def restore_at(self, place: tuple[int, int] | None = None) -> None:
         """Once more, where the script has come to what was to be done then: since its beginning it has called its schedules.
@@ -343,14 +376,24 @@ class Replica:
         came, self.snapshot.came, self.snapshot.begun[:] = self.snapshot.came, None, own
         return came if found else None
 
-    def _go_back(self, position: bytes) -> None:
-        """The data ledger, with the model: unless somebody is there who has trained, and has a newer one."""
-        member, told = self.here, False
-        while (reply := member.inputs.end_of_epoch(pb.EpochRequest(restored=position))) is None:
-            if not told:  # else what was trained since then would be in no model
+    def _go_back(self, position: bytes | None, *, sure: bool = False) -> None:
+        """The data ledger, with the model: unless somebody is there who has trained, and has a newer one.
+
+        Args:
+          position: None: it stays as it is; sure: nobody is, whatever the AIMaster knows.
+        """
+        if position is None:
+            return
+        member, told, end = self.here, False, time.monotonic() + KNOWS_SECONDS
+        request = pb.EpochRequest(restored=position, begins=sure)
+        while True:
+            reply = member.inputs.end_of_epoch(request)
+            if reply is not None and (reply.rewinds or reply.begun or time.monotonic() > end):
+                break
+            if reply is None and not told:  # else what was trained since then would be in no model
                 told = True
                 log.warning("the AIMaster does not answer: training waits until the ledger is as the model is")
-            if member.leaving.wait(RETRY_SECONDS_MAX):
+            if member.leaving.wait(RETRY_SECONDS_MAX if reply is None else RETRY_SECONDS):
                 member.leave()
         self._went_back = reply.rewinds > 0
 

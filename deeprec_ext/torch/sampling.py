@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +35,9 @@ log = logging.getLogger("deeprec_ext")
 
 WAIT_SECONDS = 0.2
 """For a batch whose lease is on its way: all others stand still meanwhile."""
+
+REWIND_SECONDS = 5.0
+"""For the word that leases are void to come to who holds them."""
 
 IDLE_SECONDS = 0.05
 """Between two sums to which nobody has given anything."""
@@ -167,8 +171,8 @@ class Pass:
         if not yielded:
             self.past = True
             yield self._sample()
-            self._fetch()
-            REPLICA.restore_at((self._sampler.place, self._number))
+            if not self._fetch():
+                REPLICA.restore_at((self._sampler.place, self._number))
         self._end()
 
     def _begin(self) -> None:
@@ -312,6 +316,18 @@ class Pass:
             self._give_again()
         self.pending = []
 
+    @property
+    def rewinds(self) -> int:
+        """So often its records were given free, as is known here."""
+        return self._feeder.rewinds
+
+    def rewound(self, before: int) -> None:
+        """They were once more: what it holds is void, and nothing is read until that is known here."""
+        end = time.monotonic() + REWIND_SECONDS
+        while self._taken and self.rewinds == before and time.monotonic() < end:
+            time.sleep(0.01)
+        self._give_again()
+
     def is_over(self) -> bool:
         """Whether the ledger says that nothing is left of it."""
         if not self._feeder.ended:
@@ -396,8 +412,9 @@ class Pass:
             return collate(dataset.__getitems__(list(numbers)))
         return collate([dataset[number] for number in numbers])
 
-    def _fetch(self) -> None:
-        """A chief that comes late, and may be asked to save the model: that of the others."""
+    def _fetch(self) -> bool:
+        """A chief that comes late, and may be asked to save the model: that of the others, if they are there."""
         known = REPLICA.job_place
         if REPLICA.chief and not REPLICA.in_step and (known is None or known[1] <= self._number):
-            REPLICA.fetch()
+            return REPLICA.fetch()
+        return False

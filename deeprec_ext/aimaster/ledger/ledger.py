@@ -196,7 +196,8 @@ class Ledger:
         """Of a dataset that is read in turn. What the chief says an epoch came to is in the store when this returns."""
         chief = member.role == pb.CHIEF
         if request.HasField("restored") and not request.dataset and chief and self._job.spec.sums:
-            return pb.EpochReply(rewinds=int(self._all_go_back(request.restored)))
+            back = self._all_go_back(request.restored, sure=request.begins)
+            return pb.EpochReply(rewinds=int(bool(back)), begun=back is not None)
         dataset = self._datasets.get(request.dataset)
         if dataset is None or (self._job.resumed and not self._job.spec.sums and self._restoring()):
             # What is over is not known before the chief has restored; without PS it is, and the chief asks before it does.
@@ -413,11 +414,16 @@ class Ledger:
             one.not_reached()
         self._rewound(there)
 
-    def _all_go_back(self, position: bytes) -> bool:
+    def _all_go_back(self, position: bytes, *, sure: bool) -> bool | None:
         """The model of a job without PS is as its chief has kept it with this position, unless somebody is there who has
-        trained, and so has a newer one: whether it is."""
-        if self._job.members.are_training:
-            return False
+        trained, and so has a newer one: whether it is. None: that is not known yet, for some are still to come back.
+
+        Args:
+          sure: it has summed with who is there, and nobody has.
+        """
+        members = self._job.members
+        if members.are_training and not sure:
+            return False if members.one_has_trained else None
         self.rewind(position)
         self._went_back = True
         return True

@@ -171,7 +171,12 @@ class Members:
     def are_training(self) -> bool:
         """Whether one that is there has made a step, or may have: some are still to come back to this AIMaster. Not where a run
         is resumed."""
-        return any(one.began is not None for one in self.trainers().values()) or bool(self.missing_trainers())
+        return self.one_has_trained or bool(self.missing_trainers())
+
+    @property
+    def one_has_trained(self) -> bool:
+        """Whether one that is there has made a step, as this AIMaster has seen."""
+        return any(one.began is not None for one in self.trainers().values())
 
     def missing_trainers(self) -> list[str]:
         """Those that took part when the last AIMaster died, and have not registered with this one."""

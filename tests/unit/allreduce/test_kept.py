@@ -56,6 +56,8 @@ def test_what_is_kept_says_how_far_it_is_and_a_backup_does_not(tmp_path: Path) -
     assert backup.back(found) and (backup.position, backup.reached) == (b"there", (0, 0))
     np.testing.assert_array_equal(found.value, np.ones(3, np.float32))
     assert of(tmp_path, 3).where() == b""
+    np.savez(tmp_path / "fit 4.npz", np.ones(3, np.float32), ledger=np.empty(0, np.uint8))  # by a release before
+    assert of(tmp_path, 4).where() is None, "nobody knows what it was trained on"
 
 
 def test_it_is_asked_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

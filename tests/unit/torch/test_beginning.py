@@ -111,9 +111,9 @@ class Member:
     def take_part(self) -> None:
         self._job.ready(self.identity.name, self._listener.port)
 
-    def sum(self, arrays, weight=1.0, *, last=False, vote=False, exact=0, other=False):
+    def sum(self, arrays, weight=1.0, *, last=False, vote=False, exact=0, other=False, entered=lambda: None):
         self.take_part()
-        return self.summing.sum(arrays, weight, vote, exact=exact, other=other)
+        return self.summing.sum(arrays, weight, vote, entered=entered, exact=exact, other=other)
 
     def attend(self, arrays, exact=0):
         self.take_part()

@@ -375,3 +375,71 @@ def test_what_is_saved_behind_an_epoch_that_has_later_ones_is_left_as_it_is_or_m
     monkeypatch.setattr(one, "job_place", (0, 3))  # no later one
     doorway._save(torch.save, {"weight": torch.ones(3)}, there)
     assert torch.load(there)["weight"].tolist() == [1.0] * 3
+
+
+def test_a_chief_that_has_the_state_of_the_others_does_not_go_back_to_what_it_kept(
+    member: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All passes were over when it came: it is given the state at the end of the last one, and the script saves that."""
+    one, back = replica.REPLICA, []
+    monkeypatch.setattr(one, "_back", lambda: back.append(1))
+    for found in (True, False):
+        member.step = -1
+        monkeypatch.setattr(one, "job_place", None)
+        monkeypatch.setattr(one, "_kept_at", (0, 1))
+        monkeypatch.setattr(one, "current", None)
+
+        def look(found: bool = found) -> bool:
+            one.snapshot.came = (0, 1) if found else None
+            return found
+
+        member.look = look
+        passed = object.__new__(sampling.Pass)
+        passed._sampler, passed._number, passed._held = SimpleNamespace(place=0), 1, None
+        monkeypatch.setattr(passed, "_begin", lambda: None, raising=False)
+        monkeypatch.setattr(passed, "_find", lambda: False, raising=False)
+        monkeypatch.setattr(passed, "_sample", lambda: "batch", raising=False)
+        monkeypatch.setattr(passed, "_end", lambda: None, raising=False)
+        assert list(passed.run()) == ["batch"]
+        assert len(back) == (0 if found else 1) and one._kept_at is None
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["nobody has the model", "somebody has"])
+def test_a_chief_that_finds_in_a_ring_that_nobody_has_the_model_says_so_before_it_trains(
+    member: Other, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """The AIMaster believes for a while in who has died without a word, and knows nothing at its own beginning."""
+    one, asked, sums, whole = replica.REPLICA, [], [], member.sum
+    unknown, trains = SimpleNamespace(rewinds=0, begun=False), SimpleNamespace(rewinds=0, begun=True)
+    replies = [unknown, unknown, trains]
+
+    def end_of_epoch(request):
+        asked.append((request.restored, request.begins))
+        return replies.pop(0) if replies else SimpleNamespace(rewinds=int(request.begins), begun=True)
+
+    def joins(arrays, weight=1.0, entered=lambda: None, **words):
+        if member.step < 0:
+            member.step, one.snapshot.came = (7, one.snapshot.place) if there else (0, None)
+        entered()
+        sums.append(weight)
+        return whole(arrays, weight, **words)
+
+    member.inputs, member.step, member.sum, member.weight = SimpleNamespace(end_of_epoch=end_of_epoch), -1, joins, 0.0
+    monkeypatch.setattr(one, "_kept", SimpleNamespace(where=lambda: b"there", look=lambda *given: None))
+    monkeypatch.setattr(one, "_back", lambda: (0, 0))
+    for name in ("_restored", "_went_back", "_asks"):
+        monkeypatch.setattr(one, name, name == "_asks")
+    for name in ("_where", "_kept_at"):
+        monkeypatch.setattr(one, name, None)
+    one._go_back(b"there")
+    assert asked == [(b"there", False)] * 3 and not one._went_back, "it asks until that is known"
+    del asked[:]
+    model = wrapped.DistributedDataParallel(torch.nn.Linear(3, 2))
+    before = model.module.bias.detach().clone()
+    model(torch.ones(2, 3)).sum().backward()
+    if there:
+        assert asked == [(b"there", False)] and sums == [1.0] and not one._went_back
+    else:
+        assert asked == [(b"there", False), (b"there", True)] and one._went_back
+        assert sums == [0.0], "what it has computed is of records that are free again"
+    assert torch.equal(before, model.module.bias)

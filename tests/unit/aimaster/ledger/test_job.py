@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Coroutine
 from pathlib import Path
@@ -440,10 +441,14 @@ def test_a_model_that_was_kept_takes_the_ledger_back_in_a_job_without_ps_alone(t
         await ask(it, worker, progress=done(lease))
         job = it.master.job
 
-        def say(name: str, restored: bytes, dataset: str = "train") -> int:
+        def ask_of(name: str, restored: bytes, dataset: str = "train", sure: bool = False) -> pb.EpochReply:
             member = job.members.get(name)
             assert member is not None
-            return job.ledger.end_of_epoch(member, pb.EpochRequest(dataset=dataset, restored=restored)).rewinds
+            request = pb.EpochRequest(dataset=dataset, restored=restored, begins=sure)
+            return job.ledger.end_of_epoch(member, request)
+
+        def say(name: str, restored: bytes, dataset: str = "train") -> int:
+            return ask_of(name, restored, dataset).rewinds
 
         ends = job.ledger._datasets["train"].ends
         ends.reached = 1
@@ -461,6 +466,20 @@ def test_a_model_that_was_kept_takes_the_ledger_back_in_a_job_without_ps_alone(t
             trained = job.ledger._datasets["train"].visits
             assert say("worker-0", stored, "") == 0 and trained.trained == 0
             assert say("chief-0", stored, "") == 1 and trained.trained == 4
+            [lease] = (await ask(it, worker, 1, rewinds=3)).leases
+            await ask(it, worker, progress=done(lease), rewinds=3)
+            assert trained.trained > 4
+            job.members.save(dataclasses.replace(job.members.records["worker-0"], name="worker-7"))
+            assert job.members.missing_trainers() == ["worker-7"], "it has not come back to this AIMaster"
+            for one in job.members.trainers().values():
+                one.began = None
+            reply = ask_of("chief-0", stored, "")
+            assert (reply.rewinds, reply.begun) == (0, False) and trained.trained > 4, "it is not known yet"
+            for one in job.members.trainers().values():
+                one.began = 1.0
+            reply = ask_of("chief-0", stored, "")
+            assert (reply.rewinds, reply.begun) == (0, True) and trained.trained > 4, "one is there who has trained"
+            assert ask_of("chief-0", stored, "", True).rewinds == 1 and trained.trained == 4, "nobody has the model"
 
     async def main() -> None:
         for sums in (False, True):
