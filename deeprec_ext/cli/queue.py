@@ -345,9 +345,7 @@ def replayed(path: Path, as_json: bool) -> int:
             ]
     more = len(other) - REPLAYED_SHOWN
     lines += [f"and {more} more; --json has them all"] if more > 0 else []
-    print(
-        printable_lines("\n".join([*lines, f"{count - len(other)} of {count} decisions come out the same"]))
-    )
+    print(printable_lines("\n".join([*lines, f"{count - len(other)} of {count} decisions come out the same"])))
     return 1 if other else 0
 
 
