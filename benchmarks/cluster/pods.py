@@ -61,6 +61,10 @@ class Seen:
     slots: int
     samples: list[tuple[float, Mapping[str, int]]] = field(default_factory=list)  # time, owner → pods that run
 
+    def first(self, owner: str, most: int, since: float) -> float | None:
+        """When this one ran on so many slots at the most."""
+        return next((at for at, count in self.samples if at >= since and count.get(owner, 0) <= most), None)
+
     def used_share(self, since: float, until: float) -> float:
         """Mean over time of the slots whose pod runs."""
         inside = [sum(count.values()) for at, count in self.samples if since <= at <= until]

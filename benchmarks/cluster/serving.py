@@ -172,7 +172,11 @@ async def beside(here: World, slots: int, seconds: float, serving: Serving, way:
         await here.until(f"{replicas} pods serve", lambda count=replicas: serving.run(count))
         after = round(time.time() - asked, 1)
         await asyncio.sleep(seconds)
-        changes.append({"replicas": replicas, "after, s": after, **way.told(asked)})
+        free = here.seen.first("training", slots - replicas, asked)
+        changes.append({
+            "replicas": replicas, "training had left after, s": None if free is None else round(free - asked, 1),
+            "they serve after, s": after, **way.told(asked),
+        })  # fmt: skip
     served = time.time()
     use = here.seen.used_share(began, served)
     urgent = here.job("urgent", 1, 2_000, least=1, priority="urgent")

@@ -22,7 +22,7 @@ class Rules:
     """After its last change a job is left alone, but for priorities, minimums and lost room: a change takes some ten seconds.
     While a scaling is under way it is left alone anyway."""
     settle_least_seconds: float = 5.0
-    """That it is left alone even where its own changes take less than half of that, as its AIMaster has measured them."""
+    """That it is left alone even where its own changes take less than that, as its AIMaster has measured them."""
     again_seconds: float = 15.0
     """That a job which was stopped waits at least before it starts again."""
     horizon_seconds: float = 900.0

@@ -44,11 +44,11 @@ class Sharing:
         return party.age < self._settle_seconds(party) and party.size == party.present
 
     def _settle_seconds(self, party: Party) -> float:
-        """Twice what a change of it takes, where that is known."""
+        """As long as a change of it takes, where that is known."""
         bid, rules = party.job.bid, self.rules
         taken = finite(bid.change_seconds) if bid is not None else 0.0
         return (
-            min(rules.settle_seconds, max(rules.settle_least_seconds, 2 * taken)) if taken > 0 else rules.settle_seconds
+            min(rules.settle_seconds, max(rules.settle_least_seconds, taken)) if taken > 0 else rules.settle_seconds
         )
 
     def share(self, group: Sequence[Party], below: Sequence[Party], *, last: bool = False) -> None:

@@ -1,8 +1,9 @@
 """A pod is sent away, and somebody waits for its room: its process ends soon.
 
 A pod's first process is not ended by a signal that it does not handle, so the kubelet would wait out the grace of half a
-minute. Before its AIMaster knows the process it ends at once; then the AIMaster has a moment to ask it to leave, which costs
-the others less. Who trains alone what nobody else has stays for as long as it may.
+minute. Before its AIMaster knows the process it ends at once; then there is a moment in which an arbiter's allowance may have
+it leave in order, which costs the others less. Who trains alone what nobody else has stays for as long as it may, and so does
+a program of which a child trains.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 EXIT_CODE = 128 + signal.SIGTERM
@@ -48,11 +50,20 @@ def is_free() -> bool:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
+    if os.getpid() == FIRST and not _known and _has_children():  # who trains may be one of them, and has no signal
+        return
     if not _known or os.getpid() != FIRST:  # a child that the script has forked ends as ever
         os._exit(EXIT_CODE)
     timer = threading.Timer(PATIENCE_SECONDS, _end)
     timer.daemon = True
     timer.start()
+
+
+def _has_children() -> bool:
+    try:
+        return any(path.read_text().strip() for path in Path("/proc/self/task").glob("*/children"))
+    except OSError:
+        return False
 
 
 def _end() -> None:

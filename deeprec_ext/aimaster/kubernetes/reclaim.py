@@ -19,7 +19,7 @@ from deeprec_ext.aimaster.core.records import parse_name
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.metrics.cost import Priced
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
-from deeprec_ext.aimaster.scaling.requests import too_many
+from deeprec_ext.aimaster.scaling.requests import leaving
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.errors import DeepRecError
 from deeprec_ext.proto import deeprec_ext_pb2 as pb
@@ -125,28 +125,35 @@ class Reclaim:
 
     def deleted(self, name: str, why: str) -> None:
         """Somebody else has deleted this pod, which still runs."""
-        self.notice(name, why, ALIVE_SECONDS)
+        self.notice(name, why, ALIVE_SECONDS, deleted=True)
 
-    def notice(self, name: str, why: str, alive_seconds: float = 0.0) -> None:
+    def notice(self, name: str, why: str, alive_seconds: float = 0.0, *, deleted: bool = False) -> None:
         """This pod is about to go. Once per pod while it is being answered.
 
         The autoscaler is told, too: where a replacement fails, it asks for the next one.
         """
-        member = self._job.members.get(name)
-        if self._job.spec.own_pods:
-            self._job.reclaimed[name] = "" if member is None else member.incarnation
+        member, record = self._job.members.get(name), self._job.members.record(name)
+        known = record.incarnation if record is not None and record.takes_part else ""
+        known = known if member is None else member.incarnation
+        if self._job.spec.own_pods and (known or deleted):
+            self._job.reclaimed[name] = known
         if name not in self._answering:
             task = asyncio.get_running_loop().create_task(self._answer(name, why, alive_seconds))
             self._answering[name] = task
-            task.add_done_callback(lambda _: self._answering.pop(name, None))
+            task.add_done_callback(lambda _: self._answered(name))
+
+    def _answered(self, name: str) -> None:
+        self._answering.pop(name, None)
+        if self._job.reclaimed.get(name) == "":  # the next of its name may come
+            self._job.reclaimed.pop(name)
+            self._job.changed.notify()
 
     async def _answer(self, name: str, why: str, alive_seconds: float) -> None:
-        await self._sleep(alive_seconds)
         role, job = parse_name(name)[0], self._job
-        if job.reclaimed.get(name) == "":  # it may not register any more, and ends or is ended
+        if job.reclaimed.get(name) == "":  # it does not join any more, and ends or is ended
             await job.changed.until(lambda: not self._cluster.runs(name), NOTICE_SECONDS)
-            job.reclaimed.pop(name, None)
             return
+        await self._sleep(alive_seconds)
         record = job.members.record(name)
         if (
             job.ending
@@ -163,7 +170,7 @@ class Reclaim:
             answer = "it is started again elsewhere when it has gone"
         elif any(one.replace == name and not one.outcome for one in self._scalings.records()):
             return
-        elif too_many(job, "ps" if role == pb.PS else "worker"):
+        elif name in leaving(job, "ps" if role == pb.PS else "worker"):
             answer = "it leaves before others: the job has more than the arbiter allows"
         else:
             answer = await self._replace(name, why) or answer

@@ -85,8 +85,9 @@ class Admission:
             raise UsageError(f"{name} was not asked for in job {job.spec.name!r}")
         if not record.wanted and record.incarnation != request.incarnation:
             raise StaleError(f"{name} has been scaled away; end the process")
-        if job.reclaimed.get(name) == "":  # did it end before its signal comes, the kubelet would start its container again
-            await job.changed.until(lambda: job.reclaimed.get(name) != "", SIGNAL_SECONDS)
+        deleted = job.reclaimed.get(name) == "" and record.incarnation != request.incarnation
+        # did it end before its signal comes, the kubelet would start its container again
+        if deleted and not await job.changed.until(lambda: job.reclaimed.get(name) != "", SIGNAL_SECONDS):
             raise StaleError(f"the pod of {name} is being deleted; end the process")
         before = job.members.get(name)
         if before is not None and before.incarnation != request.incarnation:

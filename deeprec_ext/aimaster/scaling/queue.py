@@ -179,18 +179,17 @@ class ScalingQueue:
             self._abort_reason = reason
             self._attempt.cancel()
 
-    def make_way(self, role: str, reason: str) -> str:
-        """Replacements of this role are not needed any more, so those that have not got their pods are over. One of another
-        role that waits for its pods is rolled back: who is replaced; empty: nobody.
-        """
-        for scaling in [one for one in self.queue if one.replace and one.role == role]:
+    def make_way(self, reason: str) -> dict[str, str]:
+        """Replacements that have not got their pods are called off: who was to be replaced → why."""
+        over = [one for one in self.queue if one.replace]
+        for scaling in over:
             self.queue.remove(scaling)
             self._note(dataclasses.replace(scaling, detail="refused", outcome="refused", reason=reason))
         run = self.running
-        if run is None or not run.scaling.replace or run.state is not State.ACQUIRE:
-            return ""
-        self.abort(reason)
-        return "" if run.scaling.role == role else run.scaling.replace
+        if run is not None and run.scaling.replace and run.state is State.ACQUIRE:
+            self.abort(reason)
+            over.append(run.scaling)
+        return {one.replace: one.asked_reason for one in over}
 
     def resized(self, role: str, decision: int, asked: str, began: float, outcome: str, reason: str = "") -> None:
         """Notes that the pods of a role were given another CPU or memory, or were refused it: it needs no states."""

@@ -16,10 +16,10 @@ def present(job: Job, role: pb.Role) -> list[str]:
     return [name for name in job.members.wanted(role) if not job.members.records[name].ended]
 
 
-def too_many(job: Job, role: str) -> bool:
-    """Whether the arbiter allows fewer than there are."""
-    there = len(present(job, pb.PS if role == "ps" else pb.WORKER))
-    return job.allowed.allowance is not None and there > job.allowed.most(role)
+def leaving(job: Job, role: str) -> list[str]:
+    """Who goes because the arbiter allows fewer of this role than there are."""
+    there = present(job, pb.PS if role == "ps" else pb.WORKER)
+    return [] if job.allowed.allowance is None else _going(job, there, job.allowed.most(role))
 
 
 def losing_their_host(job: Job) -> set[str]:
@@ -127,9 +127,15 @@ def _free_names(job: Job, prefix: str, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _going(there: Sequence[str], want: int, named: Collection[str]) -> Sequence[str]:
-    """Who is beyond `want`: those that are named, then the highest."""
-    return [name for _, name in sorted(enumerate(there), key=lambda pair: (pair[1] in named, pair[0]))][want:]
+def _going(job: Job, there: Sequence[str], want: int, named: Collection[str] = ()) -> list[str]:
+    """Who is beyond `want`: those that are named, then those that lose their hosts or have no process, then the highest."""
+    hosts = losing_their_host(job)
+
+    def last(pair: tuple[int, str]) -> tuple[bool, bool, int]:
+        at, name = pair
+        return name in named, name in hosts or job.members.get(name) is None, at
+
+    return [name for _, name in sorted(enumerate(there), key=last)][want:]
 
 
 def resolve(job: Job, scaling: Scaling) -> Scaling:
@@ -155,8 +161,6 @@ def resolve(job: Job, scaling: Scaling) -> Scaling:
     if beyond := job.allowed.beyond(more):  # it has changed since this was queued
         raise UsageError(beyond)
     added = [name for role, want in sizes.items() for name in _free_names(job, role, want - len(there[role]))]
-    absent = {name for names in there.values() for name in names if job.members.get(name) is None}
-    named = {*scaling.leaving, *losing_their_host(job), *absent}
-    drained = [name for role, want in sizes.items() for name in _going(there[role], want, named)]
+    drained = [name for role, want in sizes.items() for name in _going(job, there[role], want, scaling.leaving)]
     scaling = _sized(scaling, {role: len(names) for role, names in there.items()}, sizes)
     return dataclasses.replace(scaling, added=tuple(added), drained=tuple(drained))

@@ -18,7 +18,7 @@ from deeprec_ext.aimaster.core.records import ARBITER
 from deeprec_ext.aimaster.job.job import Job
 from deeprec_ext.aimaster.scaling.machine import State
 from deeprec_ext.aimaster.scaling.queue import ScalingQueue
-from deeprec_ext.aimaster.scaling.requests import losing_their_host, present, too_many
+from deeprec_ext.aimaster.scaling.requests import leaving, losing_their_host, present
 from deeprec_ext.aimaster.state.allowed import ROLES
 from deeprec_ext.aimaster.state.lock import Hold
 from deeprec_ext.arbiter.observed import Allowance, Count
@@ -181,9 +181,9 @@ class Obeying:
         run, allowed = self._scalings.running, self._job.allowed
         if run is not None and run.state is State.ACQUIRE and (why := allowed.beyond(run.scaling.grows)):
             self._scalings.abort(why)
-        for role in ROLES:
-            if too_many(self._job, role) and (name := self._scalings.make_way(role, allowed.told())):
-                self._later[name] = run.scaling.asked_reason if run is not None else ""
+        waits = self._job.clock.monotonic() < self._again  # nobody is asked to leave now
+        if not waits and any(leaving(self._job, role) for role in ROLES):
+            self._later |= self._scalings.make_way(allowed.told())
 
     async def _replace_later(self) -> None:
         """Who was to be replaced when others had to leave first, and is still about to go."""

@@ -87,12 +87,13 @@ class Member:
         """The step at which training stops by itself; 0: not known."""
         self._input = 0.0  # seconds waited for input that the sampler has told
         self._weight = 0.0  # of all that this member has given
+        self._together = 0  # members of the last sum that is here
         self._sampler = Sampler(self.agent, {"the process": ProcessPart(), "steps": self._steps})
         self._table: Table = {"leave": self._leave}
 
     def start(self) -> None:
-        sent_away.only_if(lambda: self.size > 1)
         """Registers; waits until the job lets this process in. Raises DeepRecError."""
+        sent_away.only_if(lambda: self._together > 1 and self.size > 1)
         self.agent.start()
 
     # ------------------------------------------------------------------------------------------------ the script
@@ -146,6 +147,7 @@ class Member:
                     summed: Summed = self._ahead.result()
                 else:
                     summed = self._summing.sum(arrays, weight, vote, leads, entered, exact, other, holds)
+                self._together = summed.members
         finally:
             self._out_since = self._clock()
         self._weight += weight * share * summed.counted

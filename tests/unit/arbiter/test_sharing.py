@@ -54,7 +54,7 @@ def test_ps_come_with_workers_as_the_model_says():
 
 @pytest.mark.parametrize(
     ("taken", "age", "grows"),
-    [(0.0, 12.0, False), (2.0, 12.0, True), (2.0, 4.0, False), (9.0, 12.0, False), (90.0, 21.0, True)],
+    [(0.0, 12.0, False), (2.0, 12.0, True), (2.0, 4.0, False), (15.0, 12.0, False), (90.0, 21.0, True)],
 )
 def test_a_job_whose_changes_are_quick_is_changed_again_sooner(taken: float, age: float, grows: bool) -> None:
     """Free room came in two pieces, a second apart."""
@@ -162,7 +162,7 @@ def test_a_gain_within_the_error_of_the_model_is_no_reason_to_take_from_others_b
 
 
 def test_a_job_is_left_alone_after_a_change_and_while_a_scaling_is_under_way():
-    assert workers(cluster([job("a", allowed=(0, 3), on="node-000", age=10.0)], nodes(1, 8.0))) == [3]
+    assert workers(cluster([job("a", allowed=(0, 3), on="node-000", age=7.0)], nodes(1, 8.0))) == [3]
     assert workers(cluster([job("a", allowed=(0, 3), on="node-000", age=30.0)], nodes(1, 8.0))) == [7]
     one = job("a", allowed=(0, 3), on="node-000")
     assert one.bid is not None

@@ -21,6 +21,9 @@ mode, children = sys.argv[1:]
 if mode != "stock":
     sent_away.install()
 assert sent_away.is_free()
+if mode == "wrapper":
+    import subprocess
+    child = subprocess.Popen(["sleep", "60"])
 if mode in ("known", "alone"):
     sent_away.is_known()
 if mode == "alone":
@@ -57,7 +60,9 @@ def first_process(unshare: subprocess.Popen[str]) -> int:
         return int(file.read().split()[0])
 
 
-@pytest.mark.parametrize(("mode", "ends"), [("stock", False), ("new", True), ("known", True), ("alone", False)])
+@pytest.mark.parametrize(
+    ("mode", "ends"), [("stock", False), ("new", True), ("known", True), ("alone", False), ("wrapper", False)]
+)
 def test_it_ends_soon_but_where_nobody_else_has_what_it_trains(mode: str, ends: bool) -> None:
     process = begin(mode)
     try:

@@ -79,6 +79,7 @@ def test_a_process_whose_pod_is_being_deleted_does_not_join(tmp_path: Path, monk
             request = pb.RegisterRequest(
                 protocol_major=PROTOCOL_MAJOR, role=pb.WORKER, index=9, incarnation="old", job=master.job.spec.name
             )
+            assert master.job.reclaimed["worker-9"] == ""
             with pytest.raises(StaleError, match="the pod of worker-9 is being deleted; end the process"):
                 await Admission(master.job, master._failover).register(request, None)
             Here.there = False  # it has gone
@@ -95,3 +96,20 @@ class Here:
 
     def runs(self, name: str) -> bool:
         return self.there
+
+
+def test_a_taint_keeps_nobody_from_joining(tmp_path: Path) -> None:
+    """An AIMaster that has just begun knows nobody yet."""
+
+    async def main() -> None:
+        async with job(tmp_path) as world:  # type: ignore[no-untyped-call]
+            master = world.master
+            known = master.job.members.get("ps-0").incarnation
+            master.job.members.request("worker-9")
+            reclaim = Reclaim(FakeApi(), master.job, master.scalings, Here(), sleep=short)  # type: ignore[arg-type]
+            for name in ("worker-9", "ps-0"):
+                reclaim.notice(name, "its node has a taint")
+            assert master.job.reclaimed == {"ps-0": known}
+            reclaim.close()
+
+    asyncio.run(asyncio.wait_for(main(), 40))

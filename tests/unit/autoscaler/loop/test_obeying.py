@@ -181,6 +181,52 @@ def test_a_ps_is_replaced_once_the_workers_that_have_to_leave_have_left(tmp_path
     play(tmp_path, scenario, workers=3, settings=settings)
 
 
+def test_of_several_that_lose_their_hosts_those_that_stay_are_replaced(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, acquire_limit_seconds=300)
+
+    async def scenario(it: World, arbiter: Arbiter) -> None:
+        job, scalings_ = it.master.job, it.master.scalings
+        it.backend.queued |= {"worker-3", "worker-4"}
+        for name in ("worker-0", "worker-1"):
+            member = job.members.get(name)
+            assert member is not None
+            job.reclaimed[name] = member.incarnation
+            await scalings_.request(pb.ScaleRequest(replace=name, reason="its node goes"))
+        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        arbiter.allow(2, 2)
+        await it.until(lambda: size(it) == (2, 2))
+        it.backend.queued.clear()
+        await it.until(lambda: len(job.store.scalings()) == 4 and not scalings_.under_way())
+        third, fourth = job.store.scalings()[2:]
+        assert third.drained == ("worker-1",)
+        assert (fourth.replace, fourth.outcome, fourth.asked_reason) == ("worker-0", "committed", "its node goes")
+
+    play(tmp_path, scenario, workers=3, settings=settings)
+
+
+def test_while_nobody_is_asked_to_leave_replacements_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scaling that was to make way has failed, and is tried again later."""
+    monkeypatch.setattr(module.Obeying, "_due", lambda self: self._fail() or {})
+    settings = dataclasses.replace(SETTINGS, acquire_limit_seconds=300)
+
+    async def scenario(it: World, arbiter: Arbiter) -> None:
+        job, scalings_ = it.master.job, it.master.scalings
+        arbiter.allow(2, 1)
+        await it.until(lambda: bool(events(it, "allowance")))
+        await asyncio.sleep(0.1)
+        it.backend.queued.add("ps-2")
+        member = job.members.get("ps-1")
+        assert member is not None
+        job.reclaimed["ps-1"] = member.incarnation
+        await scalings_.request(pb.ScaleRequest(replace="ps-1", reason="its node goes"))
+        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        await asyncio.sleep(0.3)
+        assert scalings_.running is not None and len(job.store.scalings()) == 1
+        it.backend.queued.clear()
+
+    play(tmp_path, scenario, workers=3, settings=settings)
+
+
 def test_what_waits_in_the_queue_is_refused_when_its_turn_comes_and_it_is_not_allowed_any_more(tmp_path: Path) -> None:
     async def scenario(it: World, arbiter: Arbiter) -> None:
         arbiter.allow(8, 8)
