@@ -58,13 +58,16 @@ def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008 
     """One allowance for each job. Never raises, whatever was observed."""
     if not math.isfinite(cluster.time):
         cluster = dataclasses.replace(cluster, time=0.0)
-    curves, barred = Curves(), frozenset[int]()
+    seen, curves, barred = cluster, Curves(), frozenset[int]()
     for _ in range(TRIES):
-        allowances, used, turned = _rounds(cluster, rules, curves, barred)
-        if not turned:
-            break
+        allowances, used, turned = _rounds(seen, rules, curves, barred)
+        given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
         barred |= turned
-    given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
+        if not turned and all(one.since == now.since for one, now in zip(given, allowances)):
+            break
+        if not turned:  # to whom it came back to what he had, since longer than was thought
+            jobs = tuple(dataclasses.replace(job, allowance=now) for job, now in zip(cluster.jobs, given))
+            seen = dataclasses.replace(cluster, jobs=jobs)
     changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
     return Decision(cluster.time, given, changed, used)
 
