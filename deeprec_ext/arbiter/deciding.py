@@ -10,7 +10,8 @@ What there is stays, and is changed only for a reason, in this order:
    worst off. Where nothing is left, from lower priorities, and from equals whose loss is smaller.
 
 A change for 4 must bring more than it costs within the horizon. What was decided is decided on again until nothing changes: the
-same observation with the given allowances is a fixed point.
+same observation with the given allowances is a fixed point. Of more than `MANY` jobs, where pods of some may not go everywhere
+or are counted by quotas, only `ROUNDS_OF_MANY` rounds are made, and what is not settled then is for the next decision.
 """
 
 from __future__ import annotations
@@ -57,13 +58,16 @@ def decide(cluster: Cluster, rules: Rules = Rules()) -> Decision:  # noqa: B008 
     """One allowance for each job. Never raises, whatever was observed."""
     if not math.isfinite(cluster.time):
         cluster = dataclasses.replace(cluster, time=0.0)
-    curves, barred = Curves(), frozenset[int]()
+    seen, curves, barred = cluster, Curves(), frozenset[int]()
     for _ in range(TRIES):
-        allowances, used, turned = _rounds(cluster, rules, curves, barred)
-        if not turned:
-            break
+        allowances, used, turned = _rounds(seen, rules, curves, barred)
+        given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
         barred |= turned
-    given = tuple(_lasting(now, job, cluster.time) for now, job in zip(allowances, cluster.jobs))
+        if not turned and all(one.since == now.since for one, now in zip(given, allowances)):
+            break
+        if not turned:  # to whom it came back to what he had, since longer than was thought
+            jobs = tuple(dataclasses.replace(job, allowance=now) for job, now in zip(cluster.jobs, given))
+            seen = dataclasses.replace(cluster, jobs=jobs)
     changed = tuple(job.name for job, now in zip(cluster.jobs, given) if job.allowance != now)
     return Decision(cluster.time, given, changed, used)
 
@@ -431,7 +435,7 @@ class Round:
                 size = max(party.size[0], party.least[0]), max(party.size[1], party.least[1])
             else:
                 size = (0, 0)
-            new = before is None and not party.runs and party.index not in self.barred
+            new = before is None and not runs_before(job) and not party.runs and party.index not in self.barred
             began = party.arrived if new else self.cluster.time
             allowance = Allowance(job.name, party.runs, *size, began, "", self._last_until(party))
             if before is not None and same_size(allowance, before):

@@ -47,9 +47,7 @@ class Sharing:
         """As long as a change of it takes, where that is known."""
         bid, rules = party.job.bid, self.rules
         taken = finite(bid.change_seconds) if bid is not None else 0.0
-        return (
-            min(rules.settle_seconds, max(rules.settle_least_seconds, taken)) if taken > 0 else rules.settle_seconds
-        )
+        return min(rules.settle_seconds, max(rules.settle_least_seconds, taken)) if taken > 0 else rules.settle_seconds
 
     def share(self, group: Sequence[Party], below: Sequence[Party], *, last: bool = False) -> None:
         """Steps in the order of their gain, while there is room, or while somebody of `below` gives it.

@@ -4,6 +4,7 @@ deeprec-ext queue                       the pools of this machine (`run --pool`)
 deeprec-ext queue --pool NAME           one of them
 deeprec-ext queue --pool NAME --set JOB priority=500       from now on
 deeprec-ext queue -n NAMESPACE          the cluster's TFJobs (`kubectl deeprec queue`)
+deeprec-ext queue --replay FILE         an arbiter's record (a pool's, or `operator --arbiter-record`), decided again
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deeprec_ext.arbiter.observed import Allowance, Cluster, Decision, Job
 from deeprec_ext.cli.cluster.target import Target, add_options, cluster_of
@@ -35,7 +36,11 @@ from deeprec_ext.printable import printable_lines
 from deeprec_ext.units import counted, parse_cores
 from deeprec_ext.wholefiles import write
 
+if TYPE_CHECKING:
+    from deeprec_ext.arbiter.record import Replayed
+
 WATCH_SECONDS = 1.0
+REPLAYED_SHOWN = 20
 WIDTH_LEAST = 60
 """Columns: a narrower terminal wraps lines itself."""
 
@@ -59,11 +64,21 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="of a pool: write a page of what its jobs have had, from its record"
     )
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE",
+        help="make all decisions of this record again, and show which come out differently with this release; exit code 1 "
+        "if one does",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     target = cluster_of(arguments)
     changes = arguments.set is not None or arguments.pool_cores is not None
+    if arguments.replay is not None:
+        others = (changes, arguments.dry_run, arguments.watch, arguments.html, arguments.pool, target)
+        if any(one not in (None, False) for one in others):
+            raise UsageError("queue: --replay reads a record and no more; leave out all but --json")
+        return replayed(arguments.replay, arguments.json)
     if arguments.dry_run and not changes:
         raise UsageError("queue: --dry-run is about what --set and --pool-cores would change; leave it out")
     if changes and target is not None:
@@ -305,3 +320,39 @@ def _write_page(chosen: Sequence[PoolDirectory], path: Path) -> int:
         raise UsageError(f"--html {path}: cannot be written ({error.strerror or error}); choose another") from None
     print(f"written: {path}")
     return 0
+
+
+def replayed(path: Path, as_json: bool) -> int:
+    """1: a decision comes out differently, by the rules it was made with."""
+    from deeprec_ext.arbiter.record import replay
+
+    count, other = 0, list[dict[str, Any]]()
+    for count, one in enumerate(replay(path), 1):
+        if not one.same:
+            other.append(_difference(count, one))
+    if as_json:
+        print(json.dumps({"decisions": count, "different": len(other), "differences": other}, indent=2))
+        return 1 if other else 0
+    lines = []
+    for each in other[:REPLAYED_SHOWN]:
+        lines.append(
+            f"decision {each['number']} at {each['time']:.1f}:" + ("" if each["jobs"] else " its use of cores")
+        )
+        for job in each["jobs"]:
+            lines += [
+                f"  {job['job']}",
+                *(f"    {when:8}  {_size(job[when])}: {job[when]['why']}" for when in ("recorded", "now")),
+            ]
+    more = len(other) - REPLAYED_SHOWN
+    lines += [f"and {more} more; --json has them all"] if more > 0 else []
+    print(printable_lines("\n".join([*lines, f"{count - len(other)} of {count} decisions come out the same"])))
+    return 1 if other else 0
+
+
+def _difference(number: int, one: Replayed) -> dict[str, Any]:
+    jobs = [{"job": job, "recorded": vars(old), "now": vars(new)} for job, (old, new) in one.differences.items()]
+    return {"number": number, "time": one.recorded.time, "jobs": jobs}
+
+
+def _size(allowance: dict[str, Any]) -> str:
+    return f"{allowance['ps']} PS, {counted(allowance['workers'], 'worker')}" if allowance["runs"] else "waits"

@@ -129,17 +129,21 @@ class Signer:
 
 
 def authorities(certificates: bytes, keys: bytes) -> list[Signer]:
-    """Of the two files, the newest first. Raises ValueError where they are damaged."""
+    """Of the two files, the newest first. Raises ValueError where they are damaged, or have what we cannot read."""
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    loaded = [serialization.load_pem_private_key(found[0], None) for found in _KEY.finditer(keys)]
-    usable = [key for key in loaded if isinstance(key, ec.EllipticCurvePrivateKey)]
-    return [
-        Signer(one, next((key for key in usable if key.public_key() == one.public_key()), None))
-        for one in x509.load_pem_x509_certificates(certificates)
-    ]
+    try:
+        loaded = [serialization.load_pem_private_key(found[0], None) for found in _KEY.finditer(keys)]
+        usable = [key for key in loaded if isinstance(key, ec.EllipticCurvePrivateKey)]
+        return [
+            Signer(one, next((key for key in usable if key.public_key() == one.public_key()), None))
+            for one in x509.load_pem_x509_certificates(certificates)
+        ]
+    except (TypeError, UnsupportedAlgorithm) as error:  # a key that is encrypted, or of a kind that is not known here
+        raise ValueError(f"the authority cannot be read: {error}") from error
 
 
 def signer(found: Sequence[Signer], now: float) -> Signer:

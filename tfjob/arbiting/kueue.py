@@ -20,8 +20,8 @@ from tfjob.arbiting.foreign import COUNTED_PODS, Counted, placed, quota, roles, 
 from tfjob.arbiting.seen import Key
 from tfjob.model.kinds import Manifest
 
-OWN_MAX = 3
-"""Members of a cohort with parts of their own for which all sets are looked at; of others these parts count as lent."""
+OWN_MAX = 5
+"""Members of a cohort with parts of their own of which all sets are looked at; others are in each of them, with their parts."""
 
 ANY = ""
 """The flavor of pods of which it cannot be told."""
@@ -182,8 +182,14 @@ class _Member:
         return next((one for one in self.seen.quotas if (one.flavor, one.resource) == (flavor, resource)), None)
 
     def others(self, flavor: str, resource: str) -> float:
-        total = sum(amount for name, kind, amount in self.seen.reserved if (name, kind) == (flavor, resource))
-        return max(0.0, total - self.ours.get(flavor, {}).get(resource, 0.0))
+        return max(0.0, self.reserved(flavor, resource) - self.ours.get(flavor, {}).get(resource, 0.0))
+
+    def reserved(self, flavor: str, resource: str) -> float:
+        return sum(amount for name, kind, amount in self.seen.reserved if (name, kind) == (flavor, resource))
+
+    def borrowed(self, flavor: str, resource: str) -> float:
+        one = self.nominal(flavor, resource)
+        return max(0.0, self.reserved(flavor, resource) - (one.nominal if one is not None else 0.0))
 
 
 class _Pool(NamedTuple):
@@ -232,23 +238,19 @@ def _shut(queue: LocalQueueSeen, pods: set[tuple[str, str]]) -> Counted:
 
 
 def _of_cohort(cohort: str, members: Sequence[_Member], own: Sequence[Nominal]) -> list[Counted]:
-    lending = [one for one in members if not one.seen.closed]  # what is closed lends nothing
+    lending = [one for one in members if not one.seen.closed]
     found = [_closed_queue(one) for one in members if one.seen.closed and one.pods]
-    for flavor in dict.fromkeys(
-        name for one in lending if one.pods for name in (*one.flavors, ANY) if name in one.pods
-    ):
-        if flavor == ANY:
-            found += [_of_any(one) for one in lending if ANY in one.pods]
-            continue
-        resources = dict.fromkeys(
-            one.resource for member in lending for one in member.seen.quotas if one.flavor == flavor
-        )
-        pools = {resource: _pool(lending, own, flavor, resource) for resource in resources}
+    pools = {
+        name: _pools(members, own, name)
+        for name in dict.fromkeys(name for one in lending if one.pods for name in one.flavors)
+    }
+    found += [_of_any(one, pools) for one in lending if ANY in one.pods]
+    for flavor, of_flavor in pools.items():
         ours = [one for one in lending if one.pods.get(flavor)]
-        found += [_alone(one, flavor, pools) for one in ours]
-        for together, keeping in _sets(ours, pools):
-            limit = {name: pool.lent + _sum(pool.own, keeping) for name, pool in pools.items()}
-            left = {name: pool.free + _sum(pool.left, keeping) for name, pool in pools.items()}
+        found += [_alone(one, flavor, of_flavor) for one in ours]
+        for together in _sets(ours, flavor, of_flavor):
+            limit = {name: pool.lent + _sum(pool.own, together) for name, pool in of_flavor.items()}
+            left = {name: pool.free + _sum(pool.left, together) for name, pool in of_flavor.items()}
             held = {name: limit[name] - left[name] for name in limit}
             names = ",".join(one.seen.name for one in together)
             said = f"cohort {cohort} of Kueue" + (f", flavor {flavor}" if len(ours[0].flavors) > 1 else "")
@@ -257,10 +259,25 @@ def _of_cohort(cohort: str, members: Sequence[_Member], own: Sequence[Nominal]) 
     return found
 
 
+def _pools(members: Sequence[_Member], cohort: Sequence[Nominal], flavor: str) -> dict[str, _Pool]:
+    """By resource."""
+    resources = dict.fromkeys(
+        one.resource
+        for member in members
+        if not member.seen.closed
+        for one in member.seen.quotas
+        if one.flavor == flavor
+    )
+    return {resource: _pool(members, cohort, flavor, resource) for resource in resources}
+
+
 def _pool(members: Sequence[_Member], cohort: Sequence[Nominal], flavor: str, resource: str) -> _Pool:
     lent = sum(one.nominal for one in cohort if (one.flavor, one.resource) == (flavor, resource))
     taken, own, left = 0.0, {}, {}
     for member in members:
+        if member.seen.closed:  # it lends nothing, and has what it has borrowed
+            taken += member.borrowed(flavor, resource)
+            continue
         if (one := member.nominal(flavor, resource)) is None:
             continue
         kept, held = max(0.0, one.nominal - one.lending), member.others(flavor, resource)
@@ -270,17 +287,21 @@ def _pool(members: Sequence[_Member], cohort: Sequence[Nominal], flavor: str, re
     return _Pool(lent, taken, own, left)
 
 
-def _alone(member: _Member, flavor: str, pools: Mapping[str, _Pool]) -> Counted:
-    """What the queue itself may have of a flavor."""
-    limit, held = {}, {}
+def _most(member: _Member, flavor: str, pools: Mapping[str, _Pool]) -> dict[str, tuple[float, float]]:
+    """By resource, what the queue itself may have of a flavor, and what others leave of that; below 0: they have more."""
+    found = {}
     for resource, pool in pools.items():
-        one = member.nominal(flavor, resource)
-        if one is None:
-            continue
-        name = member.seen.name
-        limit[resource] = min(one.nominal + one.borrowing, pool.lent + pool.own[name])
-        left = min(one.nominal + one.borrowing - member.others(flavor, resource), pool.free + pool.left[name])
-        held[resource] = limit[resource] - max(0.0, left)
+        if (one := member.nominal(flavor, resource)) is not None:
+            most, name = one.nominal + one.borrowing, member.seen.name
+            left = min(most - member.others(flavor, resource), pool.free + pool.left[name])
+            found[resource] = min(most, pool.lent + pool.own[name]), left
+    return found
+
+
+def _alone(member: _Member, flavor: str, pools: Mapping[str, _Pool]) -> Counted:
+    most = _most(member, flavor, pools)
+    limit = {name: amount for name, (amount, _) in most.items()}
+    held = {name: amount - max(0.0, left) for name, (amount, left) in most.items()}
     said = f"ClusterQueue {member.seen.name}" + (f", flavor {flavor}" if len(member.flavors) > 1 else "")
     return Counted(
         quota(f"ClusterQueue {member.seen.name} {flavor}", limit, held, said), frozenset(member.pods[flavor])
@@ -293,31 +314,41 @@ def _closed_queue(member: _Member) -> Counted:
     return Counted(quota(said, {}, {}, said, member.seen.closed), _pods(member))
 
 
-def _of_any(member: _Member) -> Counted:
+def _of_any(member: _Member, pools: Mapping[str, Mapping[str, _Pool]]) -> Counted:
     """Pods of which the flavor is not known: all flavors together."""
-    nominal = summed({one.resource: one.nominal + one.borrowing} for one in member.seen.quotas)
-    ours = summed(member.ours.values())
-    total = summed({resource: amount} for _, resource, amount in member.seen.reserved)
-    held = {name: max(0.0, total.get(name, 0.0) - ours.get(name, 0.0)) for name in nominal}
+    every = [_most(member, flavor, pools[flavor]) for flavor in member.flavors]
+    limit = summed({name: amount for name, (amount, _) in one.items()} for one in every)
+    left = summed({name: some for name, (_, some) in one.items()} for one in every)
+    held = {}
+    for name, amount in limit.items():
+        reserved = sum(member.reserved(flavor, name) for flavor in member.flavors)
+        ours = min(reserved, member.ours.get(ANY, {}).get(name, 0.0))  # counted among what others have
+        held[name] = amount - max(0.0, min(amount, left[name] + ours))
     said = f"ClusterQueue {member.seen.name}"
-    return Counted(quota(f"{said} any flavor", nominal, held, said), _pods(member))
+    return Counted(quota(f"{said} any flavor", limit, held, said), _pods(member))
 
 
 def _pods(member: _Member) -> frozenset[tuple[str, str]]:
     return frozenset(pod for each in member.pods.values() for pod in each)
 
 
-def _sets(members: Sequence[_Member], pools: Mapping[str, _Pool]) -> list[tuple[list[_Member], list[_Member]]]:
-    """Sets of at least two of which the sum is to be looked at, and those in it whose own part is not lent: all that lend
-    everything, and any of the others."""
+def _sets(members: Sequence[_Member], flavor: str, pools: Mapping[str, _Pool]) -> list[list[_Member]]:
+    """Those of at least two of which the sum is to be looked at: all that lend everything, and any of the others; but not
+    where the members' own limits say as much."""
 
     def kept(member: _Member) -> float:
         return max(pool.left.get(member.seen.name, 0.0) for pool in pools.values())
 
     some = sorted((one for one in members if kept(one) > 0), key=lambda one: (-kept(one), one.seen.name))[:OWN_MAX]
     rest = [one for one in members if one not in some]
-    chosen = [list(one) for count in range(len(some) + 1) for one in itertools.combinations(some, count)]
-    return [([*rest, *one], one) for one in chosen if len(rest) + len(one) > 1]
+    chosen = [[*rest, *one] for count in range(len(some) + 1) for one in itertools.combinations(some, count)]
+    alone = {one.seen.name: _most(one, flavor, pools) for one in members}
+
+    def bind(together: Sequence[_Member]) -> bool:
+        most = summed({name: max(0.0, left) for name, (_, left) in alone[one.seen.name].items()} for one in together)
+        return any(most.get(name, 0.0) > pool.free + _sum(pool.left, together) for name, pool in pools.items())
+
+    return [one for one in chosen if len(one) > 1 and bind(one)]
 
 
 def _sum(amounts: Mapping[str, float], members: Iterable[_Member]) -> float:

@@ -81,12 +81,19 @@ def limits(
         for name in lineage:
             pods.setdefault(name, set()).update((bidder.name, role) for role in roles(bidder))
             ours[name] = summed([ours.get(name, {}), held])
-    every = list(there.values())
-    allocated = {name: _allocated(name, there) for name in pods}
+    below: dict[str, list[VolcanoQueueSeen]] = {}
+    members: dict[str, list[VolcanoQueueSeen]] = {}
+    for one in there.values():
+        for above in _lineage(one.name, there)[1:]:
+            below.setdefault(above, []).append(one)
+        if one.name != ROOT:
+            members.setdefault(_parent(one), []).append(one)
+    siblings = {parent: _Siblings(parent, together, total) for parent, together in members.items()}
+    allocated = {name: _allocated(there[name], below.get(name, ())) for name in pods}
     found = []
     for name in sorted(pods):
         one = there[name]
-        limit, now = _limit(one, every, total), _now(one, every, total)
+        limit, now = siblings[_parent(one)].limit(one), siblings[_parent(one)].now(one)
         limit.update({each: (total or {})[each] for each in now if each not in limit})
         others = {each: max(0.0, amount - ours[name].get(each, 0.0)) for each, amount in allocated[name].items()}
         left = {each: min(amount, now.get(each, math.inf)) - others.get(each, 0.0) for each, amount in limit.items()}
@@ -105,57 +112,64 @@ def _lineage(name: str, there: Mapping[str, VolcanoQueueSeen]) -> list[str]:
     return found
 
 
-def _allocated(name: str, there: Mapping[str, VolcanoQueueSeen]) -> Numbers:
+def _parent(queue: VolcanoQueueSeen) -> str:
+    return queue.parent or ROOT
+
+
+def _allocated(queue: VolcanoQueueSeen, under: Iterable[VolcanoQueueSeen]) -> Numbers:
     """In it and below it: what it says itself, or those below it say, whichever is more."""
-    below = summed(dict(one.allocated) for one in there.values() if name in _lineage(one.name, there)[1:])
-    own = dict(there[name].allocated)
+    own, below = dict(queue.allocated), summed(dict(one.allocated) for one in under)
     return {each: max(own.get(each, 0.0), below.get(each, 0.0)) for each in {**own, **below}}
 
 
-def _limit(queue: VolcanoQueueSeen, every: Sequence[VolcanoQueueSeen], total: Mapping[str, float] | None) -> Numbers:
-    limit = dict(queue.capability)
-    beside = _beside(queue, every)
-    if total is not None:
-        for name, amount in summed(dict(one.guarantee) for one in beside).items():
-            if amount > 0 and name in total:
-                limit[name] = min(limit.get(name, math.inf), max(0.0, total[name] - amount))
-    return limit
+class _Siblings:
+    """All queues with the same parent, and what follows from all of them once."""
+
+    def __init__(self, parent: str, members: Sequence[VolcanoQueueSeen], total: Mapping[str, float] | None) -> None:
+        self._parent, self._total = parent, total
+        self._guaranteed = [one for one in members if one.guarantee]
+        self._written = any(one.deserved for one in members)
+        self._weights = sum(one.weight for one in members if _counts(one))
+        self._lacking = {one.name for one in members if self._lacks(one)}
+
+    def limit(self, queue: VolcanoQueueSeen) -> Numbers:
+        limit = dict(queue.capability)
+        if self._total is not None:
+            guaranteed = summed(dict(one.guarantee) for one in self._guaranteed if one.name != queue.name)
+            for name, amount in guaranteed.items():
+                if amount > 0 and name in self._total:
+                    limit[name] = min(limit.get(name, math.inf), max(0.0, self._total[name] - amount))
+        return limit
+
+    def now(self, queue: VolcanoQueueSeen) -> Numbers:
+        """What it would keep while others want what they deserve; nothing: they do not."""
+        total = self._total
+        if total is None or not queue.reclaimable or not self._lacking - {queue.name}:
+            return {}
+        guarantee = dict(queue.guarantee)
+        share = self._deserved(queue, total)
+        return {name: max(amount, guarantee.get(name, 0.0)) for name, amount in share.items() if name in total}
+
+    def _deserved(self, queue: VolcanoQueueSeen, total: Mapping[str, float]) -> Numbers:
+        """As it is written; where no queue has that, by its weight among those that hold or want something."""
+        if self._written:
+            return dict(queue.deserved)
+        if self._parent != ROOT:  # a share of what its parent has, which nobody says
+            return {}
+        weights = self._weights + (0 if _counts(queue) else queue.weight)
+        return {name: total[name] * queue.weight / weights for name in ("cpu", "memory") if name in total}
+
+    def _lacks(self, queue: VolcanoQueueSeen) -> bool:
+        """Groups of it wait, it has less than it deserves, and may have more."""
+        if self._total is None or not queue.waits or queue.closed:
+            return False
+        has, most = dict(queue.allocated), dict(queue.capability)
+        share = self._deserved(queue, self._total)
+        return any(has.get(name, 0.0) < min(amount, most.get(name, math.inf)) for name, amount in share.items())
 
 
-def _now(queue: VolcanoQueueSeen, every: Sequence[VolcanoQueueSeen], total: Mapping[str, float] | None) -> Numbers:
-    """What it would keep while others want what they deserve; nothing: they do not."""
-    beside = _beside(queue, every)
-    if total is None or not queue.reclaimable or not any(_lacks(one, every, total) for one in beside):
-        return {}
-    guarantee = dict(queue.guarantee)
-    share = _deserved(queue, beside, total)
-    return {name: max(amount, guarantee.get(name, 0.0)) for name, amount in share.items() if name in total}
-
-
-def _beside(queue: VolcanoQueueSeen, every: Iterable[VolcanoQueueSeen]) -> list[VolcanoQueueSeen]:
-    """Those with the same parent."""
-    above = queue.parent or ROOT
-    return [one for one in every if one.name not in (queue.name, ROOT) and (one.parent or ROOT) == above]
-
-
-def _deserved(queue: VolcanoQueueSeen, beside: Iterable[VolcanoQueueSeen], total: Mapping[str, float]) -> Numbers:
-    """As it is written; where no queue has that, by its weight among those that hold or want something."""
-    others = list(beside)
-    if any(one.deserved for one in (queue, *others)):
-        return dict(queue.deserved)
-    if (queue.parent or ROOT) != ROOT:  # a share of what its parent has, which nobody says
-        return {}
-    weights = queue.weight + sum(one.weight for one in others if one.waits or any(value for _, value in one.allocated))
-    return {name: total[name] * queue.weight / weights for name in ("cpu", "memory") if name in total}
-
-
-def _lacks(queue: VolcanoQueueSeen, every: Sequence[VolcanoQueueSeen], total: Mapping[str, float]) -> bool:
-    """Groups of it wait, it has less than it deserves, and may have more."""
-    beside = _beside(queue, every)
-    share, has, most = _deserved(queue, beside, total), dict(queue.allocated), dict(queue.capability)
-    return queue.waits and not queue.closed and any(
-        has.get(name, 0.0) < min(amount, most.get(name, math.inf)) for name, amount in share.items()
-    )  # fmt: skip
+def _counts(queue: VolcanoQueueSeen) -> bool:
+    return queue.waits or any(value for _, value in queue.allocated)
 
 
 def _dict(found: Any) -> dict[str, Any]:

@@ -73,8 +73,11 @@ ROLES = {
 NO_NAMESPACE = (
     r"^- apiGroups: \[(?:apiextensions|scheduling)\.k8s\.io\]\n",
     r"^- apiGroups: \[\"\"\]\n  resources: \[nodes\]\n",
+    r"^- apiGroups: \[kueue\.x-k8s\.io\]\n",
+    r"^- apiGroups: \[scheduling\.volcano\.sh\]\n  resources: \[queues\]\n",
 )
-"""Rules about what is in no namespace: a Role cannot give such rights. Confined to some, the operator does without."""
+"""Rules about what is in no namespace: a Role cannot give such rights. Confined to some, the operator does without. Kueue's
+LocalQueues are in one, and say nothing without the ClusterQueues."""
 
 WORDS = {
     "kind: ClusterRole": "kind: Role", "in every namespace": "in its namespace",

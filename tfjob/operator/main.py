@@ -54,8 +54,9 @@ AIMASTERS = f"{names.JOB_LABEL},app.kubernetes.io/component=aimaster"
 """Labels of the only pods that concern us where Kubeflow's operator makes the others."""
 
 
-WATCHES = 11
-"""At most, of a namespace, or of the whole cluster; each holds a connection."""
+WATCHES = 16
+"""At most, of a namespace, or of the whole cluster; each holds a connection: TFJobs, pods, services and PodGroups 4, the
+arbiter's pods, quotas, nodes and classes 4, Kueue's kinds 4, Volcano's queues 1, the ET operator's kinds 3."""
 
 Act = Callable[[], Awaitable[None]]
 """What is done for ever by who leads."""

@@ -49,11 +49,9 @@ class Right(NamedTuple):
         if self.resource == LEASES:
             return f"{MANIFESTS}base/role.yaml"
         of_queues = group == KUEUE or (group == VOLCANO and plural == "queues")
-        if (
-            of_queues
-            or self.resource in (NODES, RESOURCE_QUOTAS)
-            or (self.resource == PRIORITY_CLASSES and self.verb != "get")
-        ):
+        if of_queues:  # of use together only, and most are in no namespace
+            return f"{MANIFESTS}components/arbiter/cluster-role.yaml"
+        if self.resource in (NODES, RESOURCE_QUOTAS) or (self.resource == PRIORITY_CLASSES and self.verb != "get"):
             return f"{MANIFESTS}components/" + (
                 "arbiter-one-namespace/role.yaml" if confined else "arbiter/cluster-role.yaml"
             )
@@ -90,7 +88,7 @@ class Missing:
     def given(self, right: Right) -> None:
         if self._all.pop(right, None) is not None:
             log.info(
-                "%s of %s in %s is allowed now", right.verb, right.resource.plural, right.namespace or "the cluster"
+                "%s of %s in %s is missing no more", right.verb, right.resource.plural, right.namespace or "the cluster"
             )
 
     def rights(self) -> list[Right]:

@@ -184,6 +184,8 @@ class Webhook:
         except ForbiddenError as error:
             so = f"somebody who may gives the webhook {CONFIGURATION} the authority ({AUTHORITIES} of Secret {SECRET})"
             self._missing.add(Right("", CONFIGURATIONS, verb_of(error) or "get"), error, so)
+        else:
+            self._missing.given(Right("", CONFIGURATIONS, "patch"))  # or it is not needed: somebody has done it
 
     async def _announce_it(self) -> None:
         try:
@@ -193,6 +195,7 @@ class Webhook:
             raise ApiError(
                 404, "NotFound", f"there is no MutatingWebhookConfiguration {CONFIGURATION}: apply {where}"
             ) from None
+        self._missing.given(Right("", CONFIGURATIONS, "get"))
         wanted = announced(found.get("webhooks") or [], self._files, self._options.url)
         if wanted == found.get("webhooks"):
             return

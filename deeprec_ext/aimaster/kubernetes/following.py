@@ -201,7 +201,7 @@ class Follower:
         wanted = {k: want for k, want in asked.sizes.items() if want != self._asked.get(k, noted.get(k, want))}
         if wanted:
             self._asked |= wanted
-            if asked.scaler.uid and wanted.get(names.WORKER) == asked.scaler.after:
+            if asked.scaler.uid and not asked.scaler.failed and wanted.get(names.WORKER) == asked.scaler.after:
                 self._job.store.put(**{SCALER_KEY: [asked.scaler.uid, self._job.allowed.back("worker") or 0]})
             await self._request(wanted, asked.leaving if names.WORKER in wanted else ())
 

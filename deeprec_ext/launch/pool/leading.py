@@ -72,6 +72,8 @@ class Leader:
         seen = self._own(there)
         for entry in seen.dead:
             log.info("the launcher of %s (pid %d) is gone; it leaves the pool %s", entry.job, entry.pid, directory.name)
+            if not self._in_office():  # whoever leads now may know that it has come again
+                return False
             directory.remove(entry.job)
         if seen.size is not None:  # what nobody knows is not shared
             cluster = observed(seen, now)
@@ -135,7 +137,7 @@ class Leader:
     def _is_free(self, term: int) -> bool:
         """Whether who led has ended. Raises OSError."""
         try:
-            with self._directory.lock(term).open("rb") as file:
+            with self._directory.lock(term).open("r+b") as file:  # NFS locks only what may be written
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -163,14 +165,15 @@ class Leader:
         file = os.fdopen(descriptor, "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
         except BlockingIOError:  # somebody looks whether it is free, and takes the next term
             file.close()
             return False
         except OSError:
             file.close()
+            path.unlink(missing_ok=True)
             raise
+        with contextlib.suppress(OSError):  # of a full disk: only who reads it misses it
+            os.write(descriptor, b"%d\n" % os.getpid())
         self._lock, self._term, self._record, self._given, self._decision = file, term, None, {}, None
         for older in self._directory.terms():
             if older < term:

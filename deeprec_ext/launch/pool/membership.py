@@ -175,8 +175,10 @@ class Membership:
                 self._size = size  # by a command
             elif not self.directory.size.exists():  # somebody has removed it
                 put(self.directory.size, asdict(self._size))
-        self._leader.turn(now)
-        self._hear(entry.job)
+        try:
+            self._leader.turn(now)
+        finally:  # trouble with leading keeps no job from its word
+            self._hear(entry.job)
 
     def _hear(self, job: str) -> None:
         """What the leader says, and nobody that was leader once: its AIMaster is told by this launcher alone. The term is

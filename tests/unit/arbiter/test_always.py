@@ -153,6 +153,9 @@ def test_every_job_gets_one_allowance_within_its_bounds(seed: int, odd: bool):
 
 
 @given(seeds, st.booleans())
+@example(1203, True)  # who was found running and is stopped at the first look is stopped now, not when it came
+@example(5779, False)  # who came back to what he had, within a decision, has had it since long: it is decided once more
+@example(1173, True)
 @example(620, True)  # who would start and be stopped in turn is stopped, also if it was never told anything before
 @settings(max_examples=EXAMPLES)
 def test_what_was_decided_is_not_changed_when_the_same_is_observed_again(seed: int, odd: bool):

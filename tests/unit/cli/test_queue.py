@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from deeprec_ext.arbiter.deciding import decide
+from deeprec_ext.arbiter.record import Record
 from deeprec_ext.cli import inpool, queue
 from deeprec_ext.cli.main import main
 from deeprec_ext.launch.pool import places
@@ -18,6 +20,7 @@ from deeprec_ext.launch.pool.leading import Leader
 from deeprec_ext.launch.pool.membership import Membership
 from deeprec_ext.launch.pool.places import PoolDirectory, put
 from deeprec_ext.launch.pool.seen import look
+from tests.unit.arbiter.clusters import cluster, job, nodes
 from tests.unit.launch.test_pool import an_entry
 
 
@@ -223,3 +226,25 @@ def test_a_pool_of_somebody_else_is_one_line(
 def test_a_pool_is_of_no_cluster(pool: PoolDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue", "--pool", "ads", "-n", "ads"]) == 2
     assert "--pool is of this machine" in capsys.readouterr().err
+
+
+def test_a_record_is_decided_again_and_what_differs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "record.jsonl"
+    seen = cluster([job("a", most=(0, 4)), job("b", power=None, priority=5)], nodes(2))
+    decided = decide(seen)
+    Record(path).add(seen, decided)
+    assert main(["queue", "--replay", str(path)]) == 0
+    assert capsys.readouterr().out == "1 of 1 decisions come out the same\n"
+    changed = dataclasses.replace(decided.allowances[0], workers=99, why="by rules of another day")
+    Record(path).add(seen, dataclasses.replace(decided, allowances=(changed, *decided.allowances[1:])))
+    assert main(["queue", "--replay", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "99 workers: by rules of another day" in out and decided.allowances[0].why in out and "1 of 2" in out
+    assert main(["queue", "--replay", str(path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    (one,) = told["differences"][0]["jobs"]
+    assert (told["decisions"], told["different"], told["differences"][0]["number"]) == (2, 1, 2)
+    assert (one["recorded"]["workers"], one["now"]["workers"]) == (99, decided.allowances[0].workers)
+    assert (
+        main(["queue", "--replay", str(path), "--watch"]) == 2 and "leave out all but --json" in capsys.readouterr().err
+    )

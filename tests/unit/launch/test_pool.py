@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -499,6 +502,95 @@ def test_two_that_find_the_lock_free_at_once_do_not_lead_in_one_term(pool: PoolD
     assert not one._in_office() and other._in_office()
     one.close()
     other.close()
+
+
+def test_a_lock_is_asked_for_with_a_file_that_may_be_written_as_nfs_wants_it(
+    pool: PoolDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def of_nfs(file: IO[str], operation: int) -> None:
+        if operation & fcntl.LOCK_EX and not file.writable():
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    clock, decide = Clock(), Everybody()
+    leader, other = a_member(pool, "/a", clock, decide), a_member(pool, "/b", clock, decide)
+    leader.join(10.0)
+    other.join()
+    for member in (leader, other):
+        member.turn()
+    assert leader._leader.leads and not other._leader.leads
+    leader._leader.close()
+    other.turn()
+    assert other._leader.leads
+    for member in (leader, other):
+        member.leave()
+
+
+def test_trouble_with_leading_keeps_no_job_from_its_word(pool: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, decide = Clock(), Everybody()
+    leader, other = a_member(pool, "/a", clock, decide), a_member(pool, "/b", clock, decide)
+    leader.join(10.0)
+    other.join()
+    leader.turn()
+
+    def trouble(now: float) -> bool:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(other._leader, "turn", trouble)
+        with pytest.raises(OSError, match="Bad file"):
+            other.turn()
+    assert other.allowance is not None and other.allowance.runs
+    for member in (leader, other):
+        member.leave()
+
+
+def test_on_a_full_disk_one_leads_without_its_pid_and_no_locks_pile_up(pool: PoolDirectory) -> None:
+    put(pool.size, {"cores": 4.0, "memory_bytes": 1 << 30})
+    put(pool.job("/a"), dataclasses.asdict(an_entry("/a", now=1000.0)))
+    leader, before = Leader(pool, decide=Everybody()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no file may grow
+    try:
+        for now in (1000.0, 1000.5, 1001.0, 1002.0):
+            with pytest.raises(OSError, match="File too large"):
+                leader.turn(now)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert leader.leads and len(pool.terms()) == 1
+    assert leader.turn(1003.0)
+    leader.close()
+
+
+def test_a_lock_that_the_disk_cannot_give_leaves_no_file(pool: PoolDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    leader = Leader(pool, decide=Everybody())
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", none_left)
+        with pytest.raises(OSError, match="No locks"):
+            leader.turn(1000.0)
+    assert not pool.terms() and not leader.leads
+
+
+def test_whoever_leads_no_more_takes_nobody_away(pool: PoolDirectory) -> None:
+    """It has looked, was stopped, and wakes up when the next one leads, who knows of a job that has come again."""
+    put(pool.size, {"cores": 4.0, "memory_bytes": 1 << 30})
+    put(pool.job("/a"), dataclasses.asdict(an_entry("/a", ticks=1)))
+
+    def sleepy(directory: PoolDirectory, now: float) -> Seen:
+        seen = look(directory, now)
+        assert [entry.job for entry in seen.dead] == ["/a"]
+        directory.lock(directory.term() + 1).touch()
+        return seen
+
+    leader = Leader(pool, decide=Everybody(), look=sleepy)
+    assert leader.turn(1000.0) is False
+    assert pool.job("/a").exists()
+    leader.close()
 
 
 def test_a_real_leader_that_is_stopped_is_replaced_and_what_it_writes_when_it_goes_on_is_not_obeyed(

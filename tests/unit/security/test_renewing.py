@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from deeprec_ext import wholefiles
@@ -280,3 +281,26 @@ def test_of_a_directory_in_which_others_certificates_lie_only_the_own_are_renewe
     asyncio.run(Renewing(tmp_path, identities.NAME, print, lambda: later, only=own).look())
     assert (tmp_path / "aimaster.pem").read_bytes() == before
     assert all((tmp_path / f"{name}.pem").read_bytes() != old[name] for name in own)
+
+
+def test_an_authority_whose_key_is_encrypted_is_told_and_ends_nobody(tmp_path: Path) -> None:
+    certs, said = authority.create_certificates(tmp_path / "certs", "job"), list[str]()
+    key = certs / authority.CA_KEY
+    good = key.read_bytes()
+    hidden = serialization.BestAvailableEncryption(b"secret")
+    key.write_bytes(
+        serialization.load_pem_private_key(good, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden
+        )
+    )
+
+    async def main() -> None:
+        renewing = Renewing(certs, "job", said.append)
+        assert await renewing.look() <= lifetimes.AGAIN_SECONDS
+        (line,) = said
+        assert "cannot be renewed: the authority cannot be read" in line
+        key.write_bytes(good)
+        await renewing.look()
+        assert len(said) == 2
+
+    asyncio.run(main())

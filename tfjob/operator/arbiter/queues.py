@@ -76,7 +76,13 @@ class Group:
             work, self._sights = [], []
             for kind, resource in await self._there(namespaces):
                 where = namespaces if kind.in_namespaces else EVERYWHERE
-                sight = Sight(self._missing, resource, where, self._so, lambda _: changed())
+                sight = Sight(
+                    self._missing,
+                    resource,
+                    where,
+                    f"{self._called}'s queues are as they were seen last",
+                    lambda _: changed(),
+                )
                 self._sights.append(sight)
                 work += [
                     follow(self._api, resource, one, kind.see, kind.shelf, changed, sight, gone_ends=True)
@@ -90,11 +96,13 @@ class Group:
                     log.warning("%s is gone: its queues limit nothing any more", self._called)
                 for kind in self._kinds:
                     kind.shelf.clear()
+                for sight in self._sights:  # who waits for them waits for nothing
+                    sight.asked.set()
                 changed()
             await asyncio.sleep(ASK_SECONDS)
 
     async def _there(self, namespaces: Namespaces) -> list[tuple[Kind, Resource]]:
-        """Of the kinds those that the server has and shows; waits for one that does not answer."""
+        """Of the kinds those that the server has and shows; waits for one that does not answer, which nobody else does."""
         while True:
             try:
                 version = await self._version()
@@ -113,7 +121,11 @@ class Group:
                 self._say(f"whether the cluster has {self._called} may not be asked: {error}")
                 return []
             except (ApiError, UnreachableError) as error:
-                log.warning("%s: whether the server has it is not known: %s; trying again", self.name, error)
+                log.warning(
+                    "%s: whether the server has it, or what, is not known: %s; its queues limit nothing until it is",
+                    self.name, error,
+                )  # fmt: skip
+                self._asked.set()
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _may_see(self, kind: Kind, resource: Resource, namespaces: Namespaces) -> bool:

@@ -28,6 +28,7 @@ NO_NODES = (
     "the arbiter sees no nodes: ResourceQuotas (CPU and memory) of the jobs' namespaces are all the room that it knows, and "
     "where there is none it decides nothing and jobs have what they want; prices of nodes, and nodes that go, are not seen"
 )
+PODS_SO = "pods are as they were seen last; of a namespace whose pods were never seen no job is decided about"
 
 T = TypeVar("T", bound=Keyed)
 
@@ -77,18 +78,26 @@ class Watch:
     async def run(self) -> None:
         """For ever. Rights in the whole cluster that come later count when the operator is started anew."""
         self.confined = await self._refusal(NODES, NO_NODES) or await self._refusal(PODS, NO_NODES)
-        self._classes_known = not await self._refusal(PRIORITY_CLASSES, "all jobs have one priority")
+        self._classes_known = not await self._refusal(
+            PRIORITY_CLASSES, "jobs have the priority of their pods, and those without pods 0"
+        )
         where = self._namespaces if self.confined else EVERYWHERE
         work = [
-            *self._follow(PODS, where, pod_seen, self.pods, "no job is decided about there", NOT_ENDED),
+            *self._follow(PODS, where, pod_seen, self.pods, PODS_SO, NOT_ENDED),
             *self._follow(
-                RESOURCE_QUOTAS, self._namespaces, quota_seen, self._quotas, "quotas are not looked at there"
+                RESOURCE_QUOTAS,
+                self._namespaces,
+                quota_seen,
+                self._quotas,
+                "quotas there are as they were seen last, if ever",
             ),
         ]
         if not self.confined:
-            work += self._follow(NODES, EVERYWHERE, node_seen, self._nodes, NO_NODES)
+            work += self._follow(NODES, EVERYWHERE, node_seen, self._nodes, "nodes are as they were seen last")
         if self._classes_known:
-            work += self._follow(PRIORITY_CLASSES, EVERYWHERE, class_seen, self._classes, "as they were")
+            work += self._follow(
+                PRIORITY_CLASSES, EVERYWHERE, class_seen, self._classes, "priorities are as they were seen last"
+            )
         self._asked.set()
         await together([*work, *self.queues.work()])
 

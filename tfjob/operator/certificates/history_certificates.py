@@ -45,6 +45,9 @@ class HistoryAuthority:
             except (ApiError, UnreachableError) as error:
                 log.warning("the certificates of the history (Secret %s/%s): %s", self._namespace, SECRET, error)
                 await asyncio.sleep(RETRY_SECONDS)
+            except Exception:  # a Secret of one service never ends the operator of all jobs
+                log.exception("the certificates of the history (Secret %s/%s)", self._namespace, SECRET)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def files(self) -> Files:
         """Those of `identities.OWN`. Raises ApiError, UnreachableError."""

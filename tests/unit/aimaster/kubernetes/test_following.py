@@ -520,6 +520,11 @@ def test_a_tfjob_is_scaled_in_for_its_annotation_and_replicas_say_so(tmp_path: P
             scene.note(dataclasses.replace(out, failed=True))
             await scene.look()
             assert it.master.job.allowed.back("worker") == 6, "somebody has asked for another size since"
+            scene.edit(Worker=7)
+            await scene.look()
+            await it.until(lambda: it.master.job.allowed.back("worker") == 7)
+            await scene.look()
+            assert it.master.job.allowed.back("worker") == 7, "by hand, as the ScaleOut that has failed did"
         finally:
             await it.stop()
 

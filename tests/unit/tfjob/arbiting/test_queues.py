@@ -226,17 +226,39 @@ def test_members_of_a_cohort_borrow_what_others_lend(field: str):
     }  # fmt: skip
 
 
+def test_what_is_borrowed_by_a_queue_on_hold_is_not_free():
+    queues = [
+        cluster_queue("a", {"f": {"cpu": "10"}}, cohortName="all"),
+        cluster_queue("b", {"f": {"cpu": "10"}}, {"f": {"cpu": "16"}}, stopPolicy="Hold", cohortName="all"),
+    ]
+    found = observed([in_kueue()], nodes=[node()], queues=[local_queue(queue="a"), *queues])
+    assert limits(found) == {"ClusterQueue a": (4.0, 6.0)}
+
+
+@pytest.mark.parametrize("lent", [0, 4])
+def test_of_many_queues_that_keep_a_part_each_may_have_its_own(lent: int):
+    names = [f"q{at}" for at in range(7)]
+    queues = [cluster_queue(name, {"f": {"cpu": ("10", None, "0m")}}, cohortName="all") for name in names]
+    lends = cluster_queue("lends", {"f": {"cpu": str(lent)}}, cohortName="all")
+    jobs = [in_kueue(name, name, workers=12, annotations={"min-workers": "8", "max-workers": "12"}) for name in names]
+    queues += [lends, *(local_queue(name, name) for name in names)]
+    found = decide(observed(jobs, nodes=[node(cpu=500, memory="900Gi")], queues=queues)).allowances
+    cores = [1 + one.ps + one.workers if one.runs else 0 for one in found]
+    assert min(cores) >= 10 and sum(cores) == 70 + lent
+
+
 @given(st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_whatever_a_cohort_lends_kueue_would_admit_what_is_allowed(seed: int):
     """By Kueue's own arithmetic: who takes more than it does not lend takes it from what all lend."""
     chance = random.Random(seed)
     queues, jobs, held = [], [], {}
+    keeping = chance.random() < 0.5  # each of them a part
     for at in range(chance.randint(1, 5)):
         name, nominal = f"q{at}", chance.randint(0, 9)
         borrowing, lending = (
             chance.choice([None, chance.randint(0, 6)]),
-            chance.choice([None, chance.randint(0, nominal)]),
+            chance.choice([None, chance.randint(0, nominal)]) if not keeping else nominal // 2,
         )
         count, others = chance.randint(0, 2), chance.randint(0, 4)
         ours = [
@@ -277,6 +299,22 @@ def test_of_two_flavors_the_one_whose_labels_are_selected_counts():
     assert limits(found) == {"ClusterQueue cq, flavor on-demand": (3.0, 2.0)}
     nobody_knows = observed([in_kueue(workers=2)], nodes=nodes, queues=[local_queue(), queue, *flavors])
     assert limits(nobody_knows) == {"ClusterQueue cq": (20.0, 5.0)}
+
+
+def test_where_the_flavor_is_not_known_what_may_be_borrowed_of_all_is_the_limit():
+    flavors = {"spot": {"cpu": "5"}, "regular": {"cpu": ("3", "2")}}
+    queues = [
+        cluster_queue("mine", flavors, cohortName="all"),
+        cluster_queue(
+            "lends",
+            {"spot": {"cpu": ("9", None, "4")}, "regular": {"cpu": "6"}},
+            {"spot": {"cpu": "6"}},
+            cohortName="all",
+        ),
+    ]
+    labelled = [flavor("spot", tier="spot"), flavor("regular", tier="regular")]
+    found = observed([in_kueue()], nodes=[node()], queues=[local_queue(queue="mine"), *queues, *labelled])
+    assert limits(found) == {"ClusterQueue mine": (13.0, 1.0)}, "8 of 9 of spot, 5 of regular"
 
 
 def test_a_cohort_has_quotas_of_its_own():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Any
 
 import pytest
 
 from tests.unit.tfjob.arbiting.clusters import cluster_queue, flavor, local_queue, node, volcano_queue
 from tests.unit.tfjob.arbiting.test_queues import in_kueue, in_volcano
 from tests.unit.tfjob.operator.test_arbiter import Rig, play
+from tfjob.api.client import ApiError, NotFoundError
 from tfjob.model.kinds import KUEUE, PODS, VOLCANO, Manifest, Resource
 from tfjob.operator.arbiter import queues
 
@@ -116,5 +118,49 @@ def test_queues_that_come_later_are_found_and_those_that_go_limit_nothing_any_mo
         while arbiter.cluster(time.time()).quotas:
             await asyncio.sleep(0.005)
         assert ("list", PODS.plural, "") in rig.api.calls
+
+    play(scenario)
+
+
+def test_a_kueue_that_answers_with_errors_keeps_nobody_waiting_and_limits_nothing_until_it_does_not(monkeypatch):
+    monkeypatch.setattr(queues, "AGAIN_SECONDS", 0.01)
+
+    async def scenario(rig: Rig) -> None:
+        serve(rig, local_queue(), cluster_queue())
+        rig.put(node("n1", 32), in_kueue())
+        broken, listed = [True], rig.api.list_all
+
+        async def list_all(resource: Resource, *rest: Any, **more: Any) -> Any:
+            if broken[0] and resource.group == KUEUE:
+                raise ApiError(500, "InternalError", "conversion webhook failed")
+            return await listed(resource, *rest, **more)
+
+        monkeypatch.setattr(rig.api, "list_all", list_all)
+        arbiter = rig.operator()
+        await asyncio.wait_for(arbiter.watch.wait(), 10)
+        assert arbiter.watch.synced and arbiter.cluster(time.time()).quotas == ()
+        broken[0] = False
+        while not arbiter.cluster(time.time()).quotas:
+            await asyncio.sleep(0.005)
+
+    play(scenario)
+
+
+def test_a_kind_that_goes_while_its_queues_are_listed_keeps_nobody_waiting(monkeypatch):
+    async def scenario(rig: Rig) -> None:
+        serve(rig, local_queue(), cluster_queue())
+        rig.put(node("n1", 32), in_kueue())
+        follow = queues.follow
+
+        async def gone(api: Any, resource: Resource, *rest: Any, **more: Any) -> None:
+            if resource.group != KUEUE:
+                await follow(api, resource, *rest, **more)
+            await asyncio.sleep(0.05 if resource.plural == "clusterqueues" else 60)
+            raise NotFoundError(404, "NotFound", "the server could not find the requested resource")
+
+        monkeypatch.setattr(queues, "follow", gone)
+        arbiter = rig.operator()
+        await asyncio.wait_for(arbiter.watch.wait(), 10)
+        assert arbiter.watch.synced and arbiter.cluster(time.time()).quotas == ()
 
     play(scenario)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from deeprec_ext.security import lifetimes
 from deeprec_ext.security.lifetimes import DAY_SECONDS
@@ -17,8 +19,10 @@ from tests.unit.tfjob.operator.test_aimasters import JOB, Server, elastic
 from tests.unit.tfjob.operator.test_history import ADDRESS, ASKS, marked
 from tfjob.model.kinds import EVENTS, SECRETS, Manifest
 from tfjob.operator.aimasters import AIMasters
+from tfjob.operator.certificates import history_certificates
+from tfjob.operator.certificates import renewals as module
 from tfjob.operator.certificates.history_certificates import HistoryAuthority, issue
-from tfjob.operator.certificates.renewals import FAILED, REASON, Renewals
+from tfjob.operator.certificates.renewals import FAILED, FAILED_SECONDS, REASON, Renewals
 from tfjob.operator.recorder import EventRecorder
 from tfjob.operator.sight import Missing
 from tfjob.pods import certificates
@@ -68,7 +72,7 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_secret_is_read_once_and_again_when_it_is_due_and_then_its_certificates_are_new() -> None:
+def test_a_secret_is_read_once_a_day_and_when_it_is_due_its_certificates_are_new() -> None:
     async def scenario(it: World) -> None:
         await it.begin()
         before = it.files
@@ -76,11 +80,12 @@ def test_a_secret_is_read_once_and_again_when_it_is_due_and_then_its_certificate
         asked = it.asked()
         for _ in range(240):
             await it.after(1)
-        assert it.asked() == asked and it.files == before
+            await it.renewals.look()
+        assert it.asked() == asked + 240 and it.files == before
         await it.after(5)
         after = it.files
         changed = {name for name in after if after[name] != before[name]}
-        assert changed == {f"{role}.pem" for role in certificates.ROLES} and it.asked() == asked + 1
+        assert changed == {f"{role}.pem" for role in certificates.ROLES} and it.asked() == asked + 241
         assert lifetimes.read(after["ps.pem"]).ends == pytest.approx(it.now + 365 * DAY_SECONDS, abs=2)
         assert it.told() == [REASON]
 
@@ -166,3 +171,78 @@ def test_a_successor_of_the_historys_authority_is_told_to_jobs_before_it_signs_a
     second = {**first, "ca.pem": first["ca.pem"] * 2}
     changed = certificates.renewed_history(files, second, "team", now)
     assert changed["history-ca.pem"] == second["ca.pem"] and set(changed) == set(certificates.HISTORY)
+
+
+def test_jobs_are_told_of_a_successor_of_the_historys_authority_within_a_day() -> None:
+    async def scenario(it: World) -> None:
+        await it.begin(ASKS)
+        await it.after(0)
+        data = it.server.objects[SECRETS.plural, "deeprec-ext-history"]["data"]
+        both = base64.b64decode(data["ca.pem"]) * 2
+        data["ca.pem"] = base64.b64encode(both).decode()
+        await it.after(1)
+        assert it.files["history-ca.pem"] == both
+
+    play(scenario)
+
+
+def encrypted() -> bytes:
+    key, pem = ec.generate_private_key(ec.SECP256R1()), serialization.Encoding.PEM
+    hidden = serialization.BestAvailableEncryption(b"secret")
+    return key.private_bytes(pem, serialization.PrivateFormat.PKCS8, hidden)
+
+
+def test_an_authority_whose_key_is_encrypted_is_told_as_a_failure_of_its_job() -> None:
+    async def scenario(it: World) -> None:
+        await it.begin()
+        data = it.server.objects[SECRETS.plural, NAME]["data"]
+        good = data["ca-key.pem"]
+        data["ca-key.pem"] = base64.b64encode(encrypted()).decode()
+        await it.after(250)
+        assert it.told() == [FAILED]
+        data["ca-key.pem"] = good
+        await it.after(1)
+        assert it.told() == [FAILED, REASON]
+
+    play(scenario)
+
+
+def test_whatever_is_wrong_with_one_job_others_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(it: World) -> None:
+        it.jobs["else", "odd"] = {"metadata": {"uid": "odd", "namespace": "else", "name": "odd"}}
+        await it.begin()
+        asked, elastic = list[str](), module._runs_elastic
+
+        def odd(job: Manifest) -> bool:
+            asked.append(job["metadata"]["name"])
+            return elastic(job) if asked[-1] != "odd" else bool(job["no such key"])
+
+        monkeypatch.setattr(module, "_runs_elastic", odd)
+        await it.after(250)
+        assert it.told() == [REASON] and asked == ["odd", "job"]
+        await it.after((FAILED_SECONDS - 1) / DAY_SECONDS)
+        assert asked.count("odd") == 1
+        await it.after(2 / DAY_SECONDS)
+        assert asked.count("odd") == 2
+
+    play(scenario)
+
+
+def test_a_secret_of_the_history_that_cannot_be_looked_at_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(it: World) -> None:
+        monkeypatch.setattr(history_certificates, "RETRY_SECONDS", 0.001)
+        tries = list[str]()
+
+        async def odd(*_: object) -> dict[str, bytes]:
+            tries.append("once")
+            raise TypeError("whatever")
+
+        monkeypatch.setattr(history_certificates.shared_secrets, "ensure", odd)
+        keeping = asyncio.ensure_future(it.history.keep())
+        while len(tries) < 3 and not keeping.done():
+            await asyncio.sleep(0.001)
+        assert not keeping.done()
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    play(scenario)

@@ -176,7 +176,7 @@ def test_where_a_right_is_missing_the_others_go_on_it_is_said_once_and_once_it_i
 
         api.refused.clear()
         api.speak()
-        await until(lambda: bool(said(caplog, "is allowed now")) or verb == "watch", "the right is there")
+        await until(lambda: bool(said(caplog, "is missing no more")) or verb == "watch", "the right is there")
         if verb == "watch":  # the server says so when it has something to say
             await until(lambda: ("web", "web") in controller.jobs, "the job is known")
             api.change(TFJOBS, "web", {"metadata": {"labels": {"a": "b"}}})

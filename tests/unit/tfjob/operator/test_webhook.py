@@ -195,6 +195,13 @@ def test_without_the_right_to_change_the_configuration_it_serves_and_says_what_s
         await webhook.serving.wait()
         (told,) = missing.told()
         assert "may not get mutatingwebhookconfigurations" in told and "ca.crt of Secret deeprec-ext-webhook" in told
+        api.forbidden.discard(("get", CONFIGURATIONS.plural))
+        await webhook._announce()
+        (told,) = missing.told()
+        assert "may not patch mutatingwebhookconfigurations" in told
+        api.forbidden.clear()
+        await webhook._announce()
+        assert not missing.told()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
