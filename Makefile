@@ -32,10 +32,11 @@ JOBS ?= $(shell test "$$(nproc 2>/dev/null || echo 1)" -gt 1 && echo 2 || echo 1
 AT_ONCE = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 JOBS_TESTS = tests/cluster tests/slurm tests/chaos tests/compat tests/behaviour
 # Their tests leave a TensorFlow server behind each, 50 MB that nothing gives back within a process: 24 GB did not hold them all.
-LARGE_TESTS = tests/unit/elastic tests/unit/keras
+# Those of the examples train.
+LARGE_TESTS = tests/unit/elastic tests/unit/keras tests/unit/examples
 ELASTIC_ROOMS := $(filter-out %.py %session %__pycache__,$(wildcard tests/unit/elastic/*))
 KERAS_TESTS := $(sort $(shell find tests/unit/keras -name 'test_*.py'))
-LARGE_PARTS = tests/unit/elastic/session '$(ELASTIC_ROOMS)' '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
+LARGE_PARTS = tests/unit/examples tests/unit/elastic/session '$(ELASTIC_ROOMS)' '$(wordlist 1,5,$(KERAS_TESTS))' '$(wordlist 6,11,$(KERAS_TESTS))' '$(wordlist 12,999,$(KERAS_TESTS))'
 KERAS_LATEST = $(addprefix tests/unit/keras/test_,fit.py epochs.py arrays.py own_steps.py counted.py slices.py after_training.py deciding.py)
 UNIT_TESTS = -n 2 --dist loadfile
 CHAOS_ARGS ?=
@@ -103,7 +104,7 @@ test: lint  ## Run lint, types, layers, unit tests, and one whole job of each ki
 	$(BIN)/python -m pytest -m "smoke" $(AT_ONCE) $(JOBS_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-parts
-test-parts: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the unit tests with a TensorFlow server each, that `make test` leaves out
+test-parts: $(VENV)/installed-test $(VENV)/installed-tf  ## Run the unit tests that `make test` leaves out: of the examples, and those with a TensorFlow server each
 	for part in $(LARGE_PARTS); do $(BIN)/python -m pytest -m "not long" $(UNIT_TESTS) $$part $(PYTEST_ARGS) || exit; done
 
 .PHONY: test-jobs
