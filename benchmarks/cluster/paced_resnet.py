@@ -41,13 +41,14 @@ def main() -> None:
     arguments = paced.flags(__doc__, batch=32, seconds=0.1).parse_args()
     keras.utils.set_random_seed(1)
     count = min(PICTURES, arguments.records)
-    x, y = pictures(32, 3, MODELS["resnet"][2], count, 1)
-    model, optimizer = build("resnet")
-    given, noted = keras.Input((32, 32, 3)), paced.noted_at(arguments)
+    epochs, kind = -(-arguments.records // count), MODELS["resnet"][2]
+    x, y = pictures(*kind, count, 1)
+    model, optimizer = build("resnet", epochs * -(-count // arguments.batch))
+    given, noted = keras.Input(x.shape[1:]), paced.noted_at(arguments)
     whole = keras.Model(given, model(Paced(paced.Pace(arguments.seconds))(given)))
     whole.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     whole.fit(
-        x, y, batch_size=arguments.batch, epochs=-(-arguments.records // count), verbose=2,
+        x, y, batch_size=arguments.batch, epochs=epochs, verbose=2,
         callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: paced.note(noted))],
     )  # fmt: skip
 

@@ -135,6 +135,12 @@ class World:
         ]
         return min(times, default=None)
 
+    async def trains(self, name: str) -> float | None:
+        """The same. Raises Failed where it ended before."""
+        if (at := self.first_step(name)) is None:
+            await self.ended(name)
+        return at
+
     async def ended(self, name: str) -> float | None:
         """When it succeeded. Raises Failed."""
         job = await self.api.get(TFJOBS, NAMESPACE, name)

@@ -187,7 +187,7 @@ async def beside(here: World, slots: int, seconds: float, serving: Serving, way:
 
     await here.until("the urgent job has its least", both)
     least = time.time() - asked
-    await here.until("the urgent job trains", lambda: here.first_step("urgent"))
+    await here.until("the urgent job trains", lambda: here.trains("urgent"))
     await here.until("the urgent job has succeeded", lambda: here.ended("urgent"))
     return {
         "slots": slots, "use beside serving": round(use, 4), "serving": changes, "serving pods": len(serving.waited),

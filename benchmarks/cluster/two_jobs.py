@@ -32,9 +32,9 @@ async def one_way(way: str, kind: str, slots: int, records: int) -> dict[str, An
             here.job(name, WANTED - 1, records, kind=kind, annotations=annotations) for name in NAMES
         )  # fmt: skip
         began = await here.submit(first)
-        alone = await here.until("the first trains", lambda: here.first_step("first")) - began
+        alone = await here.until("the first trains", lambda: here.trains("first")) - began
         asked = await here.submit(second)
-        waited = await here.until("the second trains", lambda: here.first_step("second")) - asked
+        waited = await here.until("the second trains", lambda: here.trains("second")) - asked
         ends = {}
         for name in NAMES:
             ends[name] = await here.until(f"{name} has succeeded", lambda name=name: here.ended(name))
