@@ -26,6 +26,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
 
+async def lose_hosts(it: World, why: str, *names: str) -> None:
+    """They are told so, and the first of them waits for the pod that is to replace it."""
+    job, queue = it.master.job, it.master.scalings
+    for name in names:
+        member = job.members.get(name)
+        assert member is not None
+        job.reclaimed[name] = member.incarnation
+        await queue.request(pb.ScaleRequest(replace=name, reason=why))
+    await it.until(lambda: queue.running is not None and queue.running.state is State.ACQUIRE)
+
+
 def scalings(it: World) -> list[tuple[str, str, int, int]]:
     return [(one.role, one.outcome, one.from_count, one.to_count) for one in it.master.job.store.scalings()]
 
@@ -141,14 +152,9 @@ def test_who_loses_its_host_leaves_first_and_nobody_is_replaced_who_may_not_be_t
     settings = dataclasses.replace(SETTINGS, acquire_limit_seconds=300)
 
     async def scenario(it: World, arbiter: Arbiter) -> None:
-        job, scalings_ = it.master.job, it.master.scalings
+        job = it.master.job
         it.backend.queued |= {"worker-3", "worker-4"}
-        for name in ("worker-0", "worker-1"):
-            member = job.members.get(name)
-            assert member is not None
-            job.reclaimed[name] = member.incarnation
-            await scalings_.request(pb.ScaleRequest(replace=name, reason="preempted"))
-        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        await lose_hosts(it, "preempted", "worker-0", "worker-1")
         arbiter.allow(2, 1)
         await settled(it, 2, 1)
         first, second, last = job.store.scalings()
@@ -165,11 +171,7 @@ def test_a_ps_is_replaced_once_the_workers_that_have_to_leave_have_left(tmp_path
     async def scenario(it: World, arbiter: Arbiter) -> None:
         job, scalings_ = it.master.job, it.master.scalings
         it.backend.queued.add("ps-2")
-        member = job.members.get("ps-1")
-        assert member is not None
-        job.reclaimed["ps-1"] = member.incarnation
-        await scalings_.request(pb.ScaleRequest(replace="ps-1", reason="node n is drained"))
-        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        await lose_hosts(it, "node n is drained", "ps-1")
         arbiter.allow(2, 1)
         await it.until(lambda: size(it) == (2, 1))
         it.backend.queued.clear()
@@ -187,12 +189,7 @@ def test_of_several_that_lose_their_hosts_those_that_stay_are_replaced(tmp_path:
     async def scenario(it: World, arbiter: Arbiter) -> None:
         job, scalings_ = it.master.job, it.master.scalings
         it.backend.queued |= {"worker-3", "worker-4"}
-        for name in ("worker-0", "worker-1"):
-            member = job.members.get(name)
-            assert member is not None
-            job.reclaimed[name] = member.incarnation
-            await scalings_.request(pb.ScaleRequest(replace=name, reason="its node goes"))
-        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        await lose_hosts(it, "its node goes", "worker-0", "worker-1")
         arbiter.allow(2, 2)
         await it.until(lambda: size(it) == (2, 2))
         it.backend.queued.clear()
@@ -215,11 +212,7 @@ def test_while_nobody_is_asked_to_leave_replacements_go_on(tmp_path: Path, monke
         await it.until(lambda: bool(events(it, "allowance")))
         await asyncio.sleep(0.1)
         it.backend.queued.add("ps-2")
-        member = job.members.get("ps-1")
-        assert member is not None
-        job.reclaimed["ps-1"] = member.incarnation
-        await scalings_.request(pb.ScaleRequest(replace="ps-1", reason="its node goes"))
-        await it.until(lambda: scalings_.running is not None and scalings_.running.state is State.ACQUIRE)
+        await lose_hosts(it, "its node goes", "ps-1")
         await asyncio.sleep(0.3)
         assert scalings_.running is not None and len(job.store.scalings()) == 1
         it.backend.queued.clear()
